@@ -44,6 +44,11 @@ def every_signal() -> Batch:
     return Batch.from_bytes(metrics=batch_of(1.0).bytes_of("metrics"), spans=spans, logs=records)
 
 
+def one_span() -> Batch:
+    """A batch with one span, from received bytes."""
+    return every_signal().only({"traces"})
+
+
 def values_of(batches: Iterable[Batch]) -> list[float]:
     """The values of every gauge point, in order."""
     return [

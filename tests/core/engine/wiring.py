@@ -1,10 +1,11 @@
 """Pipelines and services that the tests of the engine run."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from opentelemetry.metrics import NoOpMeter
 from opentelemetry.sdk.metrics import MeterProvider
@@ -35,8 +36,17 @@ service: {pipelines: {training: {receivers: [source], processors: [doubler], exp
 INSTRUMENTS = Instruments(NoOpMeter("test"))
 
 
+AnyProcessor = TypeVar("AnyProcessor", bound=Processor)
+
+
+def staged(cls: type[AnyProcessor]) -> tuple[Stage, AnyProcessor]:
+    """A stage and its processor."""
+    processor = cls(ComponentConfig(), make_context("processors"))
+    return Stage(processor, INSTRUMENTS.processor("p", "pipeline")), processor
+
+
 def stage_of(cls: type[Processor]) -> Stage:
-    return Stage(cls(ComponentConfig(), make_context("processors")), INSTRUMENTS.processor("p", "pipeline"))
+    return staged(cls)[0]
 
 
 class Wiring:
@@ -80,6 +90,16 @@ async def wiring(retry: Mapping[str, Any] = {}, instruments: Instruments = INSTR
         yield Wiring(stack, retry, instruments)
 
 
+@asynccontextmanager
+async def piping(
+    *stages: Stage, retry: Mapping[str, Any] = {}, instruments: Instruments = INSTRUMENTS, **sending_queue: Any
+) -> AsyncIterator[tuple[FanOut, Delivery, Sink]]:
+    """A receiver's emit into a pipeline of these stages, with one exporter."""
+    async with wiring(retry, instruments) as it:
+        delivery = await it.delivery(**sending_queue)
+        yield it.emit_into(it.pipeline("p", [*stages], [delivery])), delivery, it.sinks[0]
+
+
 class Counting:
     """The collector's own instruments, and the sum of each counter."""
 
@@ -88,9 +108,16 @@ class Counting:
         self.instruments = Instruments(MeterProvider([self._reader]).get_meter("test"))
 
     def __call__(self, name: str) -> int:
+        return sum(self.by_transport(name).values())
+
+    def by_transport(self, name: str) -> Counter[str]:
+        """The sum of a counter by the transport of a receiver."""
         data = self._reader.get_metrics_data()
-        metrics = metrics_in(data) if data else []
-        return sum(point.value for metric in metrics if metric.name == name for point in metric.data.data_points)
+        sums: Counter[str] = Counter()
+        for metric in metrics_in(data) if data else []:
+            for point in metric.data.data_points if metric.name == name else ():
+                sums[point.attributes.get("transport", "")] += point.value
+        return sums
 
 
 class RecordingQueue(MemoryQueue):
@@ -134,10 +161,10 @@ def settings_with(
     return settings
 
 
-def losses_of(sink: Sink) -> dict[str, int]:
-    """The items that were dropped, by reason."""
-    assert isinstance(sink.context.drop, Dropped)
-    return dict(sink.context.drop.counts)
+def losses_of(component: Component) -> dict[str, int]:
+    """The items that a component has dropped, by reason."""
+    assert isinstance(component.context.drop, Dropped)
+    return dict(component.context.drop.counts)
 
 
 async def other_tasks_run() -> None:

@@ -13,7 +13,6 @@ from functools import partial
 import pytest
 
 from otel_zernel.batch import ALL_SIGNALS, ItemCount
-from otel_zernel.component import Extension
 from otel_zernel.engine.delivery import Delivery
 from otel_zernel.engine.delivery.sending import OutageWatch
 from otel_zernel.engine.pipelines.fan_out import FanOut
@@ -21,10 +20,9 @@ from otel_zernel.engine.pipelines.holding import HoldWatch
 from otel_zernel.engine.pipelines.pipeline import Pipeline
 from otel_zernel.errors import Correctable, Permanent, Refused, Retryable
 from otel_zernel.testing import FakeClock, make_context
+from tests.core.engine.delivery.delivering import DURABLE, delivering_into
 from tests.core.engine.delivery.simulated import Answer, SimulatedBackend, SimulatedClock
-from tests.core.engine.journals import MemoryStorage
-from tests.core.engine.wiring import Counting
-from tests.core.parts import SinkConfig, batch_of, values_of
+from tests.core.parts import batch_of, values_of
 
 OUTAGE = 600
 """Seconds; one batch a second is emitted."""
@@ -49,14 +47,11 @@ async def collector(
     fault: Answer, durable: bool, queue_size: int = 10_000
 ) -> AsyncIterator[tuple[FanOut, SimulatedBackend, Delivery, SimulatedClock]]:
     clock = SimulatedClock()
-    queue = {"queue_size": queue_size, **({"storage": "storage"} if durable else {})}
+    queue = {"queue_size": queue_size, **(DURABLE if durable else {})}
     retry = {} if durable else {"max_elapsed_time": "0s"}
-    config = SinkConfig.model_validate({"timeout": "0s", "sending_queue": queue, "retry_on_failure": retry})
-    extensions: dict[str, Extension] = {"storage": MemoryStorage()}
-    backend = SimulatedBackend(config, make_context("exporters", "sink", clock=clock, extensions=extensions))
-    backend.fault = fault
-    counted = Counting()
-    async with Delivery(backend, counted.instruments.exporter("sink")) as delivery:
+    config = {"timeout": "0s", "sending_queue": queue, "retry_on_failure": retry}
+    async with delivering_into(SimulatedBackend, clock, **config) as (delivery, backend, counted):
+        backend.fault = fault
         pipeline = Pipeline("p", [], [delivery], ALL_SIGNALS, asyncio.Lock())
         yield FanOut([pipeline], partial(counted.instruments.receiver, "source")), backend, delivery, clock
 
@@ -116,10 +111,8 @@ async def test_no_attempt_is_repeated_sooner_than_the_server_asks(name: str, pau
 
 async def test_by_default_a_queue_in_memory_gives_up_after_five_minutes_and_counts_it() -> None:
     clock = SimulatedClock()
-    backend = SimulatedBackend(SinkConfig(timeout=0.0), make_context("exporters", "sink", clock=clock))
-    backend.fault = FAULTS["down"]
-    counted = Counting()
-    async with Delivery(backend, counted.instruments.exporter("sink")) as delivery:
+    async with delivering_into(SimulatedBackend, clock, timeout=0.0) as (delivery, backend, counted):
+        backend.fault = FAULTS["down"]
         delivery.queue.put(batch_of(1.0, 2.0))
         await clock.run_until(OUTAGE)
         assert delivery.lost == counted("otelcol_exporter_send_failed_metric_points") == 2

@@ -7,15 +7,12 @@ from typing import Any
 import pytest
 
 from otel_zernel.batch import Batch
-from otel_zernel.component import Extension
 from otel_zernel.engine.delivery import Delivery
 from otel_zernel.errors import Correctable, Permanent, Retryable
-from otel_zernel.testing import make_context
+from tests.core.engine.delivery.delivering import delivering_into
 from tests.core.engine.delivery.simulated import SimulatedBackend, SimulatedClock, eventually
 from tests.core.engine.delivery.test_turns import metrics_of
-from tests.core.engine.journals import MemoryStorage
-from tests.core.engine.wiring import Counting
-from tests.core.parts import SinkConfig, every_signal, values_of
+from tests.core.parts import one_span, values_of
 
 Judge = Callable[[Batch, float], Exception | None]
 DURABLE = pytest.mark.parametrize("durable", [False, True], ids=["memory", "durable"])
@@ -40,12 +37,8 @@ async def judging(
 ) -> AsyncIterator[tuple[Delivery, Judging, SimulatedClock]]:
     clock = SimulatedClock()
     settings = {"queue_size": 10_000, **({"storage": "storage"} if durable else {}), **queue}
-    config = SinkConfig.model_validate({"timeout": "0s", "sending_queue": settings})
-    extensions: dict[str, Extension] = {"storage": MemoryStorage()}
-    judging_type = type("Judging", (Judging,), {"in_order": in_order})
-    backend = judging_type(config, make_context("exporters", "sink", clock=clock, extensions=extensions))
-    backend.verdict = judge
-    async with Delivery(backend, Counting().instruments.exporter("sink")) as delivery:
+    judging_type = type("Judging", (Judging,), {"in_order": in_order, "verdict": staticmethod(judge)})
+    async with delivering_into(judging_type, clock, timeout="0s", sending_queue=settings) as (delivery, backend, _):
         yield delivery, backend, clock
 
 
@@ -53,10 +46,6 @@ def refusing(*bad: float, error: Exception | None = None) -> Judge:
     """A judge of batches with these points."""
     refusal = error or Correctable("500: crashed on this batch", "500")
     return lambda batch, _: refusal if "metrics" in batch.signals and set(bad) & set(values_of([batch])) else None
-
-
-def spans() -> Batch:
-    return every_signal().only({"traces"})
 
 
 def delivered(backend: Judging) -> list[float]:
@@ -71,7 +60,7 @@ async def test_batches_that_are_refused_hold_up_no_others_and_are_dropped_alone(
         for number in range(20):
             delivery.queue.put(metrics_of(float(number)))
         delivery.queue.put(metrics_of(100.0, target="another node"))
-        delivery.queue.put(spans())
+        delivery.queue.put(one_span())
         await eventually(clock, lambda: any("metrics" not in batch.signals for batch in backend.batches), before=5)
         await eventually(clock, lambda: sorted(delivered(backend)) == [*good, 100], before=900)
         assert [value for value in delivered(backend) if value < 100] == good
@@ -90,7 +79,7 @@ async def test_metrics_that_are_refused_hold_up_no_spans(durable: bool) -> None:
     async with judging(judge, durable) as (delivery, backend, clock):
         for number in range(600):
             delivery.queue.put(metrics_of(float(number), target=str(number % 30)))
-            delivery.queue.put(spans())
+            delivery.queue.put(one_span())
             await clock.run_until(number / 10)
         await eventually(clock, lambda: len(backend.batches) == 600, before=120)
         assert not any("metrics" in batch.signals for batch in backend.batches)
@@ -107,7 +96,7 @@ async def test_a_signal_whose_endpoint_or_right_is_wrong_is_kept_until_somebody_
         for number in range(5):
             delivery.queue.put(metrics_of(float(number)))
         while clock.now < 3600:
-            delivery.queue.put(spans())
+            delivery.queue.put(one_span())
             await clock.run_until(clock.now + 10)
         assert not delivery.lost
         is_wrong = False
@@ -120,7 +109,7 @@ async def test_refused_spans_of_an_exporter_without_order_hold_up_no_metrics() -
 
     async with judging(judge, durable=True, in_order=False) as (delivery, backend, clock):
         for number in range(50):
-            delivery.queue.put(spans())
+            delivery.queue.put(one_span())
             delivery.queue.put(metrics_of(float(number)))
         await eventually(clock, lambda: len(backend.batches) == 50, before=60)
 
@@ -165,9 +154,9 @@ async def test_spans_are_not_lost_with_metrics_that_they_were_gathered_with() ->
         for number in range(20):
             delivery.queue.put(metrics_of(float(number)))
         for _ in range(20):
-            delivery.queue.put(spans())
+            delivery.queue.put(one_span())
         await eventually(clock, lambda: delivery.lost >= 20 and backend.batches, before=3600)
-        assert sum(batch.count_of("traces") for batch in backend.batches) == 20 * spans().count_of("traces")
+        assert sum(batch.count_of("traces") for batch in backend.batches) == 20 * one_span().count_of("traces")
         assert delivery.lost == 20
 
 

@@ -8,18 +8,15 @@ from typing import Any
 import pytest
 
 from otel_zernel.batch import ALL_SIGNALS, Batch
-from otel_zernel.component import Extension
 from otel_zernel.engine.delivery import Delivery
 from otel_zernel.engine.delivery.consumers import PATIENCE
 from otel_zernel.engine.delivery.turns import TargetTurns
 from otel_zernel.engine.queues import Request
 from otel_zernel.engine.queues.requests import grouped
 from otel_zernel.errors import Permanent, Retryable
-from otel_zernel.testing import make_context
+from tests.core.engine.delivery.delivering import DURABLE, delivering_into
 from tests.core.engine.delivery.simulated import SimulatedBackend, SimulatedClock, eventually
-from tests.core.engine.journals import MemoryStorage
-from tests.core.engine.wiring import Counting
-from tests.core.parts import SinkConfig, every_signal, values_of
+from tests.core.parts import one_span, values_of
 from tests.otlp import data, gauge, number, profiles
 
 OUTAGE = 60
@@ -48,13 +45,9 @@ async def ordered(
     durable: bool = False, **queue: Any
 ) -> AsyncIterator[tuple[Delivery, OrderedBackend, SimulatedClock]]:
     clock = SimulatedClock()
-    settings = {"queue_size": 10_000, **({"storage": "storage"} if durable else {}), **queue}
-    config = SinkConfig.model_validate(
-        {"timeout": "0s", "sending_queue": settings, "retry_on_failure": {"max_elapsed_time": "0s"}}
-    )
-    extensions: dict[str, Extension] = {"storage": MemoryStorage()}
-    backend = OrderedBackend(config, make_context("exporters", "sink", clock=clock, extensions=extensions))
-    async with Delivery(backend, Counting().instruments.exporter("sink")) as delivery:
+    settings = {"queue_size": 10_000, **(DURABLE if durable else {}), **queue}
+    config = {"timeout": "0s", "sending_queue": settings, "retry_on_failure": {"max_elapsed_time": "0s"}}
+    async with delivering_into(OrderedBackend, clock, **config) as (delivery, backend, _):
         yield delivery, backend, clock
 
 
@@ -120,7 +113,7 @@ async def test_spans_do_not_wait_for_each_other() -> None:
     async with ordered() as (delivery, backend, clock):
         backend.latency = 5.0
         for _ in range(10):
-            delivery.queue.put(every_signal().only({"traces"}))
+            delivery.queue.put(one_span())
         await clock.run_until(6.0)
         assert backend.most_at_once == 10
 
@@ -145,8 +138,7 @@ async def test_what_joined_while_it_waited_is_rejected_alone() -> None:
                 raise Permanent("400 Bad Request")
 
     clock = SimulatedClock()
-    backend = Picky(SinkConfig(timeout=0.0), make_context("exporters", "sink", clock=clock))
-    async with Delivery(backend, Counting().instruments.exporter("sink")) as delivery:
+    async with delivering_into(Picky, clock, timeout=0.0) as (delivery, backend, _):
         for number in range(10):
             delivery.queue.put(metrics_of(float(number)))
         await eventually(clock, lambda: delivery.lost and 9.0 in values_of(backend.batches), before=600)

@@ -2,20 +2,18 @@
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Insist, Processor
 from otel_zernel.engine.delivery import Delivery
 from otel_zernel.errors import Refused, Retryable
-from otel_zernel.testing import Dropped, FakeClock, until
-from tests.core.engine.wiring import Counting, Wiring, other_tasks_run, stage_of, wiring
-from tests.core.parts import Doubler, Keeper, Sink, batch_of, values_of
+from otel_zernel.testing import FakeClock, until
+from tests.core.engine.wiring import Counting, Wiring, losses_of, other_tasks_run, piping, stage_of, staged, wiring
+from tests.core.parts import Doubler, Keeper, Sink, batch_of, one_span, values_of
 
 DOWN = {"initial_interval": "1h", "max_elapsed_time": "0s"}
 
@@ -40,11 +38,6 @@ def kill(sink: Sink) -> None:
     sink.failures = [Retryable("down") for _ in range(100_000)]
 
 
-def dropped_by(sink: Sink) -> Counter[str]:
-    assert isinstance(sink.context.drop, Dropped)
-    return sink.context.drop.counts
-
-
 async def two_exporters(it: Wiring, **second: Any) -> tuple[Delivery, Delivery]:
     """A healthy exporter with a large queue, and another one that is down."""
     healthy = await it.delivery(queue_size=10_000)
@@ -63,9 +56,9 @@ async def test_a_dead_exporter_loses_its_overflow_and_the_healthy_one_gets_every
             await emit(batch_of(float(value)))
         await until(lambda: len(it.sinks[0].batches) == 1000)
         assert values_of(it.sinks[0].batches) == list(range(1000))
-        assert dropped_by(it.sinks[1])["queue_full"] + dead.undelivered().points == 1000
+        assert losses_of(it.sinks[1]).get("queue_full", 0) + dead.undelivered().points == 1000
         assert dead.undelivered().points <= 5 + 1  # the queue and the consumer
-        assert dead.lost == dropped_by(it.sinks[1])["queue_full"]
+        assert dead.lost == losses_of(it.sinks[1]).get("queue_full", 0)
 
 
 async def test_an_overflow_is_counted_and_logged_once_however_many_batches_it_costs(
@@ -78,7 +71,7 @@ async def test_an_overflow_is_counted_and_logged_once_however_many_batches_it_co
         with caplog.at_level(logging.ERROR):
             for value in range(100):
                 await emit(batch_of(float(value)))
-        lost = dropped_by(it.sinks[1])["queue_full"]
+        lost = losses_of(it.sinks[1]).get("queue_full", 0)
         assert lost >= 90
         assert counted("otelcol_exporter_enqueue_failed_metric_points") == lost
         assert counted("otelcol_receiver_refused_metric_points") == 0
@@ -88,34 +81,31 @@ async def test_an_overflow_is_counted_and_logged_once_however_many_batches_it_co
 async def test_a_single_dead_exporter_holds_back_a_file_and_loses_nothing() -> None:
     counted = Counting()
     retry = {"initial_interval": "10ms", "max_elapsed_time": "0s"}
-    async with wiring(retry=retry, instruments=counted.instruments) as it:
-        delivery = await it.delivery(queue_size=5)
-        kill(it.sinks[0])
-        insist = Insist(it.emit_into(it.pipeline("p", [], [delivery])), FakeClock())
+    async with piping(retry=retry, instruments=counted.instruments, queue_size=5) as (emit, delivery, sink):
+        kill(sink)
+        insist = Insist(emit, FakeClock())
 
         async def read_file() -> None:
             for value in range(50):
                 await insist(batch_of(float(value)))
 
         reading = asyncio.create_task(read_file())
-        await until(lambda: counted("otelcol_receiver_refused_metric_points") and it.sinks[0].attempts >= 3)
+        await until(lambda: counted("otelcol_receiver_refused_metric_points") and sink.attempts >= 3)
         assert not reading.done()
         assert delivery.lost == 0
-        it.sinks[0].failures.clear()
+        sink.failures.clear()
         await until(reading.done)
         await delivery.drain()
-        assert values_of(it.sinks[0].batches) == list(range(50))
+        assert values_of(sink.batches) == list(range(50))
         assert delivery.lost == 0
 
 
 async def test_a_waiting_batch_is_counted_once_however_often_its_source_emits_it() -> None:
     counted = Counting()
-    async with wiring(retry=DOWN, instruments=counted.instruments) as it:
-        delivery = await it.delivery(queue_size=1)
-        kill(it.sinks[0])
-        emit = it.emit_into(it.pipeline("p", [], [delivery]))
+    async with piping(retry=DOWN, instruments=counted.instruments, queue_size=1) as (emit, _, sink):
+        kill(sink)
         await emit(batch_of(1.0))
-        await until(lambda: it.sinks[0].attempts)
+        await until(lambda: sink.attempts)
         await emit(batch_of(2.0))
         waiting, another = batch_of(3.0, 4.0), batch_of(5.0)
         for batch in [waiting] * 100 + [another] * 100:
@@ -123,7 +113,7 @@ async def test_a_waiting_batch_is_counted_once_however_often_its_source_emits_it
                 await emit(batch)
         for kind in ("receiver_refused", "exporter_enqueue_failed"):
             assert counted(f"otelcol_{kind}_metric_points") == 3
-        assert dropped_by(it.sinks[0]) == {}
+        assert losses_of(sink) == {}
 
 
 async def test_a_batch_that_waited_and_is_dropped_by_one_queue_is_counted_once_there() -> None:
@@ -144,7 +134,7 @@ async def test_a_batch_that_waited_and_is_dropped_by_one_queue_is_counted_once_t
         await until(lambda: not deliveries[0].queue.full_signals())
         await emit(waiting)
         assert counted("otelcol_exporter_enqueue_failed_metric_points") == 2  # once for each exporter
-        assert (dropped_by(it.sinks[0]), dropped_by(it.sinks[1])) == ({}, {"queue_full": 1})
+        assert (losses_of(it.sinks[0]), losses_of(it.sinks[1])) == ({}, {"queue_full": 1})
 
 
 async def test_block_on_overflow_holds_the_source_back_for_all_exporters() -> None:
@@ -182,7 +172,7 @@ async def test_a_slow_exporter_delays_no_source_that_cannot_wait() -> None:
             await emit(batch_of(float(value)))
         await fast.drain()
         assert values_of(it.sinks[0].batches) == list(range(100))
-        assert dropped_by(it.sinks[1])["queue_full"] >= 90
+        assert losses_of(it.sinks[1]).get("queue_full", 0) >= 90
 
 
 async def test_a_local_exporter_that_works_delays_its_source_and_loses_nothing() -> None:
@@ -206,7 +196,7 @@ async def test_a_file_on_a_full_disk_does_not_hold_back_a_healthy_exporter() -> 
             await emit(batch_of(float(value)))
         await healthy.drain()
         assert values_of(it.sinks[0].batches) == list(range(200))
-        assert dropped_by(it.sinks[1])["queue_full"] + full_disk.undelivered().points == 200
+        assert losses_of(it.sinks[1]).get("queue_full", 0) + full_disk.undelivered().points == 200
 
 
 async def test_an_exporter_that_does_not_get_a_signal_takes_no_part_in_its_admission() -> None:
@@ -215,43 +205,33 @@ async def test_an_exporter_that_does_not_get_a_signal_takes_no_part_in_its_admis
         it.sinks[0].signals = frozenset({"metrics"})
         it.sinks[1].gate = asyncio.Event()
         emit = it.emit_into(it.pipeline("p", [], [metrics_only, everything]))
-
-        def spans() -> Batch:
-            traces = TracesData()
-            traces.resource_spans.add().scope_spans.add().spans.add(name="step")
-            return Batch(spans=traces)
-
-        await emit(spans())
+        await emit(one_span())
         await until(lambda: it.sinks[1].attempts)
-        await emit(spans())
+        await emit(one_span())
         with pytest.raises(Refused):
-            await emit(spans())
+            await emit(one_span())
 
 
 async def test_a_batch_that_a_processor_refuses_was_seen_by_no_processor() -> None:
     counted = Counting()
     async with wiring(instruments=counted.instruments) as it:
-        delivery = await it.delivery()
-        keeper, closed = stage_of(Keeper), stage_of(Closed)
-        assert isinstance(closed.processor, Closed)
-        emit = it.emit_into(it.pipeline("a", [keeper], [delivery]), it.pipeline("b", [stage_of(Doubler), closed], []))
+        delivery, (keeping, keeper), (closing, closed) = await it.delivery(), staged(Keeper), staged(Closed)
+        emit = it.emit_into(it.pipeline("a", [keeping], [delivery]), it.pipeline("b", [stage_of(Doubler), closing], []))
         batch = batch_of(1.0)
         for _ in range(3):
             with pytest.raises(Refused, match="memory is short") as refused:
                 await emit(batch)
             assert refused.value.after == 3.0
         assert counted("otelcol_receiver_refused_metric_points") == 1
-        assert (list(keeper.processor.flush()), closed.processor.seen) == ([], 0)
-        closed.processor.closed = False
+        assert (list(keeper.flush()), closed.seen) == ([], 0)
+        closed.closed = False
         await emit(batch)
-        assert (values_of(keeper.processor.flush()), closed.processor.seen) == ([1.0], 1)
+        assert (values_of(keeper.flush()), closed.seen) == ([1.0], 1)
 
 
 async def test_a_queue_holds_no_more_than_its_bytes_whatever_its_size() -> None:
-    async with wiring(retry=DOWN) as it:
-        delivery = await it.delivery(queue_size=1_000_000, memory_limit_mib=1)
-        kill(it.sinks[0])
-        emit = it.emit_into(it.pipeline("p", [], [delivery]))
+    async with piping(retry=DOWN, queue_size=1_000_000, memory_limit_mib=1) as (emit, delivery, sink):
+        kill(sink)
         batch = batch_of(*(float(value) for value in range(2000)))
         while delivery.queue.has_room(batch):
             await emit(batch.copy())

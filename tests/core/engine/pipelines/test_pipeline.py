@@ -3,17 +3,15 @@
 import asyncio
 
 import pytest
-from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
-from otel_zernel.batch import ALL_SIGNALS, Batch, ItemCount, Signal
+from otel_zernel.batch import ALL_SIGNALS, Signal
 from otel_zernel.component import Insist
-from otel_zernel.engine.pipelines.fan_out import FanOut
 from otel_zernel.errors import Permanent, Refused, Rejected
-from otel_zernel.telemetry import ReceiverMetrics
-from otel_zernel.telemetry.instruments import ItemCounter
-from otel_zernel.testing import Dropped, FakeClock, until
-from tests.core.engine.wiring import other_tasks_run, stage_of, wiring
-from tests.core.parts import Doubler, Keeper, Ticker, batch_of, values_of
+from otel_zernel.testing import FakeClock, until
+from tests.core.engine.wiring import Counting, losses_of, other_tasks_run, piping, stage_of, staged, wiring
+from tests.core.parts import Doubler, Keeper, Ticker, batch_of, every_signal, one_span, values_of
+
+RECEIVED = ("accepted", "refused")
 
 
 async def test_processors_are_applied_in_order_and_every_exporter_gets_the_result() -> None:
@@ -54,11 +52,8 @@ async def test_a_batch_that_no_queue_takes_is_refused_before_any_processor_gets_
 
 
 async def test_block_on_overflow_waits_for_room_instead_of_refusing() -> None:
-    async with wiring() as it:
-        delivery = await it.delivery(queue_size=1, block_on_overflow=True)
-        sink = it.sinks[0]
+    async with piping(queue_size=1, block_on_overflow=True) as (emit, delivery, sink):
         sink.gate = asyncio.Event()
-        emit = it.emit_into(it.pipeline("p", [], [delivery]))
         await emit(batch_of(1.0))
         await until(lambda: sink.attempts)
         await emit(batch_of(2.0))
@@ -72,26 +67,21 @@ async def test_block_on_overflow_waits_for_room_instead_of_refusing() -> None:
 
 
 async def test_insist_emits_a_refused_batch_again_until_it_is_accepted_once() -> None:
-    async with wiring() as it:
-        delivery = await it.delivery(queue_size=1)
-        emit = Insist(it.emit_into(it.pipeline("p", [], [delivery])), FakeClock())
+    async with piping(queue_size=1) as (emit, delivery, sink):
+        insist = Insist(emit, FakeClock())
         for value in range(50):
-            await emit(batch_of(float(value)))
+            await insist(batch_of(float(value)))
         await delivery.drain()
-        assert values_of(it.sinks[0].batches) == list(range(50))
+        assert values_of(sink.batches) == list(range(50))
 
 
 async def test_a_batch_that_breaks_a_processor_is_counted_and_the_next_passes() -> None:
-    async with wiring() as it:
-        delivery = await it.delivery()
-        stage = stage_of(Doubler)
-        emit = it.emit_into(it.pipeline("p", [stage], [delivery]))
+    stage, doubler = staged(Doubler)
+    async with piping(stage) as (emit, delivery, sink):
         await emit(batch_of(-1.0, 1.0))
         await emit(batch_of(3.0))
         await delivery.drain()
-        dropped = stage.processor.context.drop
-        assert isinstance(dropped, Dropped)
-        assert (values_of(it.sinks[0].batches), dropped.counts) == ([6.0], {"processor_error": 2})
+        assert (values_of(sink.batches), losses_of(doubler)) == ([6.0], {"processor_error": 2})
 
 
 async def test_flush_sends_held_batches_through_the_processors_behind() -> None:
@@ -138,10 +128,8 @@ async def test_a_pipeline_carries_only_the_signal_of_its_name() -> None:
     async with wiring() as it:
         delivery = await it.delivery()
         emit = it.emit_into(it.pipeline("metrics/a", [], [delivery], frozenset({"metrics"})))
-        traces = TracesData()
-        traces.resource_spans.add().scope_spans.add().spans.add(name="step")
-        await emit(Batch(metrics=batch_of(1.0).metrics, spans=traces))
-        await emit(Batch(spans=traces))
+        await emit(every_signal().only({"metrics", "traces"}))
+        await emit(one_span())
         await delivery.drain()
         assert [(batch.point_count, "traces" in batch.signals) for batch in it.sinks[0].batches] == [(1, False)]
 
@@ -158,71 +146,41 @@ async def test_a_single_pipeline_edits_the_received_batch_in_place(signals: froz
         assert it.sinks[0].batches[0].metrics is message
 
 
-class Outcomes:
-    """Counters of a receiver that note every call: the transport, the accepted and the refused points."""
-
-    def __init__(self) -> None:
-        self.noted: list[tuple[str, int, int]] = []
-
-    def __call__(self, transport: str) -> ReceiverMetrics:
-        return ReceiverMetrics(self._counter(transport, 1, 0), self._counter(transport, 0, 1))
-
-    def _counter(self, transport: str, accepted: int, refused: int) -> ItemCounter:
-        noted = self.noted
-
-        class Noting(ItemCounter):
-            def __call__(self, batch: Batch) -> None:
-                self.count(batch.counts)
-
-            def count(self, counts: ItemCount) -> None:
-                noted.append((transport, accepted * counts.points, refused * counts.points))
-
-        return Noting({})
-
-
 async def test_accepted_and_refused_items_are_counted_by_transport() -> None:
-    metrics = Outcomes()
-    async with wiring() as it:
-        delivery = await it.delivery(queue_size=1)
-        it.sinks[0].gate = asyncio.Event()
-        emit = FanOut([it.pipeline("p", [], [delivery])], metrics)
+    counted = Counting()
+    async with piping(instruments=counted.instruments, queue_size=1) as (emit, _, sink):
+        sink.gate = asyncio.Event()
         await emit(batch_of(1.0), transport="grpc")
-        await until(lambda: it.sinks[0].attempts)
+        await until(lambda: sink.attempts)
         await emit(batch_of(2.0, 3.0))
         with pytest.raises(Refused):
             await emit(batch_of(4.0), transport="http")
-        assert metrics.noted == [("grpc", 1, 0), ("", 2, 0), ("http", 0, 1)]
+    accepted, refused = (counted.by_transport(f"otelcol_receiver_{kind}_metric_points") for kind in RECEIVED)
+    assert (accepted, refused) == ({"grpc": 1, "": 2}, {"http": 1})
 
 
 async def test_each_signal_of_a_batch_is_delivered_separately() -> None:
-    async with wiring() as it:
-        delivery = await it.delivery()
-        traces = TracesData()
-        traces.resource_spans.add().scope_spans.add().spans.add(name="step")
-        await it.emit_into(it.pipeline("p", [], [delivery]))(Batch(metrics=batch_of(1.0).metrics, spans=traces))
+    async with piping() as (emit, delivery, sink):
+        await emit(every_signal().only({"metrics", "traces"}))
         await delivery.drain()
-        counts = [(batch.point_count, batch.count_of("traces")) for batch in it.sinks[0].batches]
+        counts = [(batch.point_count, batch.count_of("traces")) for batch in sink.batches]
         assert sorted(counts) == [(0, 1), (1, 0)]
 
 
 async def test_without_a_queue_emit_raises_rejected_for_a_dropped_batch() -> None:
-    async with wiring() as it:
-        delivery = await it.delivery(enabled=False)
-        it.sinks[0].failures = [Permanent("never")]
-        emit = it.emit_into(it.pipeline("p", [], [delivery]))
+    async with piping(enabled=False) as (emit, _, sink):
+        sink.failures = [Permanent("never")]
         with pytest.raises(Rejected):
             await emit(batch_of(1.0))
         await emit(batch_of(2.0))
-        assert values_of(it.sinks[0].batches) == [2.0]
+        assert values_of(sink.batches) == [2.0]
 
 
 async def test_a_batch_whose_sender_gets_an_error_does_not_count_as_accepted() -> None:
-    metrics = Outcomes()
-    async with wiring() as it:
-        delivery = await it.delivery(enabled=False)
-        it.sinks[0].failures = [Permanent("never")]
-        emit = FanOut([it.pipeline("p", [stage_of(Doubler)], [delivery])], metrics)
+    counted = Counting()
+    async with piping(stage_of(Doubler), instruments=counted.instruments, enabled=False) as (emit, _, sink):
+        sink.failures = [Permanent("never")]
         with pytest.raises(Rejected):
             await emit(batch_of(1.0, 2.0))
         await emit(batch_of(3.0))
-        assert metrics.noted == [("", 0, 2), ("", 1, 0)]
+    assert [counted(f"otelcol_receiver_{kind}_metric_points") for kind in RECEIVED] == [1, 2]

@@ -7,6 +7,7 @@ Batches that take long to parse are parsed before a component reads them: the ev
 
 import asyncio
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 
 import pytest
@@ -18,10 +19,11 @@ from otel_zernel.engine.delivery import Delivery
 from otel_zernel.engine.pipelines.fan_out import FanOut
 from otel_zernel.engine.pipelines.pipeline import Pipeline
 from otel_zernel.errors import DecodeError, Retryable
-from otel_zernel.testing import make_context, until
+from otel_zernel.testing import until
+from tests.core.engine.delivery.delivering import delivering, delivering_into
 from tests.core.engine.pipelines.test_immediate_emit import INSTRUMENTS
-from tests.core.engine.wiring import losses_of, stage_of, wiring
-from tests.core.parts import Doubler, Sink, SinkConfig, batch_of, values_of
+from tests.core.engine.wiring import Counting, losses_of, piping, stage_of, staged
+from tests.core.parts import Doubler, Sink, batch_of, values_of
 from tests.receivers.damaged_texts import damaged_metrics
 
 
@@ -48,51 +50,42 @@ class Fetching(Processor):
 
 
 async def test_what_a_processor_fetches_is_there_before_it_gets_the_batch_also_from_another_processor() -> None:
-    async with wiring() as it:
-        delivery = await it.delivery()
-        stage = stage_of(Fetching)
-        emit = it.emit_into(it.pipeline("p", [stage_of(Doubler), stage], [delivery]))
+    stage, processor = staged(Fetching)
+    async with piping(stage_of(Doubler), stage) as (emit, delivery, sink):
         await emit(batch_of(1.0))
         await delivery.drain()
-        assert isinstance(stage.processor, Fetching)
-        assert stage.processor.prepared == [[2.0]]
-        assert values_of(it.sinks[0].batches) == [2.0]
+        assert processor.prepared == [[2.0]]
+        assert values_of(sink.batches) == [2.0]
 
 
 async def test_a_preparation_that_hangs_or_fails_costs_no_data(caplog: pytest.LogCaptureFixture) -> None:
-    async with wiring() as it:
-        delivery = await it.delivery()
-        stage = stage_of(Fetching)
-        assert isinstance(stage.processor, Fetching)
-        emit = it.emit_into(it.pipeline("p", [stage], [delivery]))
-        stage.processor.gate.clear()
+    stage, processor = staged(Fetching)
+    async with piping(stage) as (emit, delivery, sink):
+        processor.gate.clear()
         await emit(batch_of(1.0))
-        stage.processor.gate.set()
-        stage.processor.error = ValueError("broken")
+        processor.gate.set()
+        processor.error = ValueError("broken")
         await emit(batch_of(2.0))
         await delivery.drain()
-        assert values_of(it.sinks[0].batches) == [1.0, 2.0]
-        assert stage.processor.prepared == []
+        assert values_of(sink.batches) == [1.0, 2.0]
+        assert processor.prepared == []
     assert "The processor failed to prepare a batch: ValueError('broken')" in caplog.text
 
 
 async def test_a_source_that_is_cancelled_during_a_preparation_loses_no_batch() -> None:
-    async with wiring() as it:
-        delivery = await it.delivery()
-        stage = stage_of(Fetching)
-        assert isinstance(stage.processor, Fetching)
-        emit = it.emit_into(it.pipeline("p", [stage], [delivery]))
-        stage.processor.gate.clear()
+    stage, processor = staged(Fetching)
+    async with piping(stage) as (emit, delivery, sink):
+        processor.gate.clear()
         emitting = asyncio.create_task(emit(batch_of(1.0)))
-        await stage.processor.preparing.wait()
+        await processor.preparing.wait()
         emitting.cancel()
         await asyncio.sleep(0)
-        stage.processor.gate.set()
+        processor.gate.set()
         with pytest.raises(asyncio.CancelledError):
             await emitting
         await delivery.drain()
-        assert values_of(it.sinks[0].batches) == [1.0]
-        assert stage.processor.prepared == [[1.0]]
+        assert values_of(sink.batches) == [1.0]
+        assert processor.prepared == [[1.0]]
 
 
 class Totalling(Sink):
@@ -115,10 +108,9 @@ class Totalling(Sink):
         yield batch
 
 
-def sink(kind: type[Sink] = Totalling, **queue: object) -> Sink:
+def totalling(**queue: object) -> AbstractAsyncContextManager[tuple[Delivery, Totalling, Counting]]:
     retry = {"initial_interval": "1ms", "max_elapsed_time": "0s"}
-    config = {"sending_queue": {"num_consumers": 1, **queue}, "retry_on_failure": retry}
-    return kind(SinkConfig.model_validate(config), make_context("exporters", "sink"))
+    return delivering_into(Totalling, sending_queue={"num_consumers": 1, **queue}, retry_on_failure=retry)
 
 
 def into(*deliveries: Delivery) -> FanOut:
@@ -127,70 +119,64 @@ def into(*deliveries: Delivery) -> FanOut:
 
 
 async def test_a_batch_is_prepared_once_although_attempts_fail() -> None:
-    one = sink()
-    one.failures = [Retryable("down") for _ in range(3)]
-    async with Delivery(one, INSTRUMENTS.exporter("sink")) as delivery:
+    async with totalling() as (delivery, sink, _):
+        sink.failures = [Retryable("down") for _ in range(3)]
         emit = into(delivery)
         for value in (1.0, 2.0, 4.0):
             await emit(batch_of(value))
         await delivery.drain()
-    assert values_of(one.batches) == [1.0, 3.0, 7.0]
+        assert values_of(sink.batches) == [1.0, 3.0, 7.0]
 
 
 async def test_an_exporter_without_a_queue_prepares_once_too() -> None:
-    one = sink(enabled=False)
-    one.failures = [Retryable("down")]
-    async with Delivery(one, INSTRUMENTS.exporter("sink")) as delivery:
+    async with totalling(enabled=False) as (delivery, sink, _):
+        sink.failures = [Retryable("down")]
         for value in (1.0, 2.0):
             await into(delivery)(batch_of(value))
-    assert values_of(one.batches) == [1.0, 3.0]
+        assert values_of(sink.batches) == [1.0, 3.0]
 
 
 async def test_the_other_exporters_get_the_batch_as_it_is() -> None:
-    one, other = sink(), sink(Sink)
-    async with Delivery(one, INSTRUMENTS.exporter("a")) as first, Delivery(other, INSTRUMENTS.exporter("b")) as second:
+    async with totalling() as (first, totals, _), delivering() as (second, plain, _):
         emit = into(first, second)
         await emit(batch_of(1.0))
         await emit(batch_of(2.0))
         await asyncio.gather(first.drain(), second.drain())
-    assert (values_of(one.batches), values_of(other.batches)) == ([1.0, 3.0], [1.0, 2.0])
+        assert (values_of(totals.batches), values_of(plain.batches)) == ([1.0, 3.0], [1.0, 2.0])
 
 
 async def test_a_batch_that_has_to_be_prepared_is_not_accepted_at_once() -> None:
-    one = sink()
-    async with Delivery(one, INSTRUMENTS.exporter("sink"), max_bytes=1 << 20) as delivery:
+    async with totalling() as (delivery, _, _):
         assert not into(delivery).at_once(batch_of(1.0))
         assert into(delivery).at_once(batch_of(1.0, 2.0))
         await delivery.drain()
 
 
 async def test_a_batch_that_a_full_queue_drops_is_prepared_so_that_the_next_total_has_it() -> None:
-    one, healthy = sink(queue_size=1), sink(Sink, queue_size=100)
-    one.gate = asyncio.Event()
-    async with Delivery(one, INSTRUMENTS.exporter("a")) as full, Delivery(healthy, INSTRUMENTS.exporter("b")) as other:
-        emit = into(full, other)
+    async with totalling(queue_size=1) as (full, sink, _), delivering() as (healthy, _, _):
+        sink.gate = asyncio.Event()
+        emit = into(full, healthy)
         await emit(batch_of(1.0))
-        await until(lambda: one.attempts)
+        await until(lambda: sink.attempts)
         for value in (2.0, 4.0, 8.0):
             await emit(batch_of(value))
-        one.gate.set()
+        sink.gate.set()
         await full.drain()
         await emit(batch_of(16.0))
-        await asyncio.gather(full.drain(), other.drain())
-    assert values_of(one.batches) == [1.0, 3.0, 31.0]
-    assert losses_of(one) == {"queue_full": 2}
+        await asyncio.gather(full.drain(), healthy.drain())
+        assert values_of(sink.batches) == [1.0, 3.0, 31.0]
+        assert losses_of(sink) == {"queue_full": 2}
 
 
 async def test_a_batch_that_cannot_be_prepared_is_counted_and_the_next_one_arrives() -> None:
-    one = sink()
-    async with Delivery(one, INSTRUMENTS.exporter("sink")) as delivery:
+    async with totalling() as (delivery, sink, _):
         emit = into(delivery)
         for value in (1.0, 13.0, 14.0, 2.0):
             await emit(batch_of(value))
         await delivery.drain()
-    assert values_of(one.batches) == [1.0, 3.0]
-    assert losses_of(one) == {"exporter_error": 1, "undecodable": 1}
-    assert delivery.lost == 2
+        assert values_of(sink.batches) == [1.0, 3.0]
+        assert losses_of(sink) == {"exporter_error": 1, "undecodable": 1}
+        assert delivery.lost == 2
 
 
 DAMAGED = Batch.from_bytes(metrics=damaged_metrics("name"))
@@ -225,22 +211,20 @@ class Forwarder(Reader):
 async def test_a_processor_gets_a_readable_batch(batch: Batch) -> None:
     given = Batch.from_bytes(metrics=batch.bytes_of("metrics"))
     assert not given.is_readable()
-    async with wiring() as it:
-        delivery, stage = await it.delivery(), stage_of(Reader)
-        await it.emit_into(it.pipeline("p", [stage], [delivery]))(given)
-        assert isinstance(stage.processor, Reader)
-        assert stage.processor.seen == [True]
+    stage, processor = staged(Reader)
+    async with piping(stage) as (emit, _, _):
+        await emit(given)
+        assert processor.seen == [True]
 
 
 async def test_a_processor_that_reads_nothing_gets_the_received_bytes() -> None:
     given = Batch.from_bytes(metrics=damaged_metrics("name"))
-    async with wiring() as it:
-        delivery, stage = await it.delivery(), stage_of(Forwarder)
-        await it.emit_into(it.pipeline("p", [stage], [delivery]))(given)
-        assert isinstance(stage.processor, Reader)
-        assert stage.processor.seen == [False]
+    stage, processor = staged(Forwarder)
+    async with piping(stage) as (emit, delivery, sink):
+        await emit(given)
+        assert processor.seen == [False]
         await delivery.drain()
-        assert [one.bytes_of("metrics") for one in it.sinks[0].batches] == [damaged_metrics("name")]
+        assert [received.bytes_of("metrics") for received in sink.batches] == [damaged_metrics("name")]
 
 
 @BATCHES
@@ -251,9 +235,8 @@ async def test_a_batch_that_an_exporter_prepares_is_readable(batch: Batch) -> No
         seen.append(prepared.is_readable())
         yield prepared
 
-    async with wiring() as it:
-        delivery = await it.delivery()
-        it.sinks[0].prepares = lambda batch: True  # type: ignore[method-assign]
-        it.sinks[0].prepare = prepare  # type: ignore[method-assign, assignment]
-        await it.emit_into(it.pipeline("p", [], [delivery]))(Batch.from_bytes(metrics=batch.bytes_of("metrics")))
+    async with piping() as (emit, _, sink):
+        sink.prepares = lambda batch: True  # type: ignore[method-assign]
+        sink.prepare = prepare  # type: ignore[method-assign, assignment]
+        await emit(Batch.from_bytes(metrics=batch.bytes_of("metrics")))
     assert seen == [True]

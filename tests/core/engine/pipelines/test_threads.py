@@ -9,10 +9,9 @@ from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import ITEMS_AT_ONCE, ComponentConfig, Context, Processor
-from otel_zernel.engine.pipelines.pipeline import Stage
 from otel_zernel.errors import DecodeError
 from otel_zernel.testing import until
-from tests.core.engine.wiring import stage_of, wiring
+from tests.core.engine.wiring import losses_of, piping, staged, wiring
 from tests.core.parts import Doubler, batch_of, values_of
 
 LARGE = tuple(map(float, range(ITEMS_AT_ONCE + 1)))
@@ -78,39 +77,31 @@ class Exhausted(Processor):
         return [next(iter([batch][1:]))] if batch.point_count == 1 else [batch]
 
 
-def gated() -> tuple[Stage, Gated]:
-    stage = stage_of(Gated)
-    assert isinstance(stage.processor, Gated)
-    return stage, stage.processor
-
-
 async def test_a_processor_that_works_in_a_thread_is_not_called_with_another_batch() -> None:
-    async with wiring() as it:
-        delivery, (stage, processor) = await it.delivery(), gated()
-        emit = it.emit_into(it.pipeline("p", [stage], [delivery]))
+    stage, processor = staged(Gated)
+    async with piping(stage) as (emit, delivery, sink):
         emitting = [asyncio.create_task(emit(batch_of(value))) for value in (1.0, 2.0, 3.0)]
         await until(lambda: processor.inside)  # other tasks run meanwhile: this one
         processor.gate.set()
         await asyncio.gather(*emitting)
         await delivery.drain()
         assert processor.interrupted == 0
-        assert values_of(it.sinks[0].batches) == [1.0, 2.0, 3.0]
+        assert values_of(sink.batches) == [1.0, 2.0, 3.0]
 
 
 async def test_a_processor_whose_iterator_is_exhausted_loses_the_batch_and_gets_the_next_one() -> None:
-    async with wiring() as it:
-        delivery, stage = await it.delivery(), stage_of(Exhausted)
-        emit = it.emit_into(it.pipeline("p", [stage], [delivery]))
+    stage, processor = staged(Exhausted)
+    async with piping(stage) as (emit, delivery, sink):
         await emit(batch_of(1.0))
         await emit(batch_of(2.0, 3.0))
         await delivery.drain()
-        assert values_of(it.sinks[0].batches) == [2.0, 3.0]
-        assert stage.processor.context.drop.counts == {"processor_error": 1}  # type: ignore[attr-defined]  # `Dropped`
+        assert values_of(sink.batches) == [2.0, 3.0]
+        assert losses_of(processor) == {"processor_error": 1}
 
 
 async def test_a_pipeline_does_not_wait_for_the_work_of_another() -> None:
     async with wiring() as it:
-        (busy, processor), (free, other) = gated(), gated()
+        (busy, processor), (free, other) = staged(Gated), staged(Gated)
         other.gate.set()
         deliveries = [await it.delivery(), await it.delivery()]
         working = asyncio.create_task(it.emit_into(it.pipeline("busy", [busy], deliveries[:1]))(batch_of(1.0)))
@@ -127,30 +118,28 @@ async def test_a_span_with_many_events_leaves_the_event_loop() -> None:
     span = spans.resource_spans.add().scope_spans.add().spans.add(name="step")
     for number in range(2000):
         span.events.add(name=f"event {number}")
-    async with wiring() as it:
-        stage = stage_of(Placed)
-        assert isinstance(stage.processor, Placed)
-        await it.emit_into(it.pipeline("p", [stage], [await it.delivery()]))(Batch(spans=spans))
-        assert threading.get_ident() not in stage.processor.threads
+    stage, processor = staged(Placed)
+    async with piping(stage) as (emit, _, _):
+        await emit(Batch(spans=spans))
+        assert threading.get_ident() not in processor.threads
 
 
 async def test_only_large_batches_and_the_flush_leave_the_event_loop() -> None:
     async with wiring() as it:
-        stage = stage_of(Placed)
-        assert isinstance(stage.processor, Placed)
+        stage, processor = staged(Placed)
         pipeline = it.pipeline("p", [stage], [await it.delivery()])
         emit = it.emit_into(pipeline)
         await emit(batch_of(*LARGE[1:]))
         await emit(batch_of(*LARGE))
         await pipeline.flush()
         here = threading.get_ident()
-        assert [thread == here for thread in stage.processor.threads] == [True, False, False]
+        assert [thread == here for thread in processor.threads] == [True, False, False]
 
 
 async def test_a_receiver_that_is_cancelled_during_a_batch_still_queues_all_of_it() -> None:
     async with wiring() as it:
         deliveries = [await it.delivery(), await it.delivery()]
-        stages = [gated(), gated()]
+        stages = [staged(Gated), staged(Gated)]
         pipelines = [it.pipeline(f"p{n}", [stages[n][0]], [deliveries[n]]) for n in range(2)]
         emitting = asyncio.create_task(it.emit_into(*pipelines)(batch_of(1.0)))
         await until(lambda: stages[0][1].inside)
@@ -164,25 +153,24 @@ async def test_a_receiver_that_is_cancelled_during_a_batch_still_queues_all_of_i
 
 
 async def test_a_batch_cancelled_before_an_exporter_without_a_queue_sends_it_is_counted_as_lost() -> None:
-    async with wiring() as it:
-        delivery, (stage, processor) = await it.delivery(enabled=False), gated()
-        emit = it.emit_into(it.pipeline("p", [stage], [delivery]))
+    stage, processor = staged(Gated)
+    async with piping(stage, enabled=False) as (emit, delivery, sink):
         emitting = asyncio.create_task(emit(batch_of(1.0, 2.0)))
         await until(lambda: processor.inside)
         emitting.cancel()
         processor.gate.set()
         with pytest.raises(asyncio.CancelledError):
             await emitting
-        assert (emit.accepted.points, delivery.lost, it.sinks[0].batches) == (2, 2, [])
+        assert (emit.accepted.points, delivery.lost, sink.batches) == (2, 2, [])
 
 
 @pytest.mark.parametrize(("kind", "reason"), [(Failing, "processor_error"), (Undecodable, "undecodable")])
 async def test_a_failure_in_the_thread_is_counted_and_keeps_the_outputs_before_it(
     kind: type[Processor], reason: str
 ) -> None:
-    async with wiring() as it:
-        delivery, stage = await it.delivery(), stage_of(kind)
-        await it.emit_into(it.pipeline("p", [stage], [delivery]))(batch_of(1.0, 2.0))
+    stage, processor = staged(kind)
+    async with piping(stage) as (emit, delivery, sink):
+        await emit(batch_of(1.0, 2.0))
         await delivery.drain()
-        assert values_of(it.sinks[0].batches) == [1.0, 2.0]
-        assert stage.processor.context.drop.counts == {reason: 2}  # type: ignore[attr-defined]  # `Dropped`
+        assert values_of(sink.batches) == [1.0, 2.0]
+        assert losses_of(processor) == {reason: 2}

@@ -4,11 +4,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from otel_zernel.batch import Batch
 from otel_zernel.engine.delivery import Delivery
+from otel_zernel.engine.pipelines.fan_out import FanOut
 from otel_zernel.errors import Retryable
 from tests.core.engine.journals import MemoryStorage
 from tests.core.engine.wiring import Wiring, wiring
-from tests.core.parts import batch_of
 
 NAME = "exporters::sink/0"
 DOWN = {"initial_interval": "1h"}
@@ -27,15 +28,15 @@ class Machine:
             it.extensions["storage"] = self.storage
             yield it, await it.delivery(storage="storage", **queue)
 
+    @asynccontextmanager
+    async def down(self, **queue: Any) -> AsyncIterator[tuple[Wiring, Delivery, FanOut]]:
+        """A run whose exporter's attempts fail, and its receiver's emit."""
+        async with self.run(**queue) as (it, delivery):
+            it.sinks[0].failures = [Retryable("down") for _ in range(10_000)]
+            yield it, delivery, it.emit_into(it.pipeline("p", [], [delivery]))
 
-def is_down(it: Wiring) -> None:
-    it.sinks[0].failures = [Retryable("down") for _ in range(10_000)]
-
-
-async def stored(machine: Machine, count: int) -> None:
-    """Leaves batches with the values 0, 1, 2, ... on the disk."""
-    async with machine.run() as (it, delivery):
-        is_down(it)
-        emit = it.emit_into(it.pipeline("p", [], [delivery]))
-        for value in range(count):
-            await emit(batch_of(float(value)))
+    async def store(self, *batches: Batch) -> None:
+        """Leaves batches on the disk."""
+        async with self.down() as (_, _, emit):
+            for batch in batches:
+                await emit(batch)

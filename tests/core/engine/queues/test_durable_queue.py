@@ -15,18 +15,17 @@ from otel_zernel.engine.delivery import Delivery
 from otel_zernel.engine.queues import open_durable
 from otel_zernel.errors import CannotStart, Refused, Retryable
 from otel_zernel.testing import make_context, until
+from tests.core.engine.delivery.delivering import DURABLE, delivering
 from tests.core.engine.journals import Disk, MemoryStorage
-from tests.core.engine.queues.machine import Machine, is_down, stored
+from tests.core.engine.queues.machine import Machine
 from tests.core.engine.wiring import Counting, other_tasks_run
 from tests.core.parts import Sink, SinkConfig, batch_of, values_of
 
 
-async def test_emit_returns_only_when_the_batch_is_on_the_disk() -> None:
-    machine = Machine()
-    async with machine.run() as (it, delivery):
-        is_down(it)
+async def test_emit_returns_only_when_the_batch_is_on_the_disk(machine: Machine) -> None:
+    async with machine.down() as (_, delivery, emit):
         machine.disk.gate = asyncio.Event()
-        emitting = asyncio.create_task(it.emit_into(it.pipeline("p", [], [delivery]))(batch_of(1.0)))
+        emitting = asyncio.create_task(emit(batch_of(1.0)))
         await other_tasks_run()
         assert not emitting.done()
         assert delivery.undelivered() == ItemCount(points=1)
@@ -36,12 +35,9 @@ async def test_emit_returns_only_when_the_batch_is_on_the_disk() -> None:
         assert (delivery.undelivered(), delivery.queue.stored()) == (ItemCount(), ItemCount(points=1))
 
 
-async def test_batches_that_are_emitted_together_wait_for_the_disk_together() -> None:
-    machine = Machine()
-    async with machine.run() as (it, delivery):
-        is_down(it)
+async def test_batches_that_are_emitted_together_wait_for_the_disk_together(machine: Machine) -> None:
+    async with machine.down() as (_, delivery, emit):
         machine.disk.gate = asyncio.Event()
-        emit = it.emit_into(it.pipeline("p", [], [delivery]))
         emitting = [asyncio.create_task(emit(batch_of(float(value)))) for value in range(20)]
         await until(lambda: delivery.queue.size == 20)  # all were handed to the journal, none waits for another
         machine.disk.gate.set()
@@ -49,8 +45,7 @@ async def test_batches_that_are_emitted_together_wait_for_the_disk_together() ->
         assert len(machine.disk.data) == 20
 
 
-async def test_a_delivered_batch_leaves_the_disk() -> None:
-    machine = Machine()
+async def test_a_delivered_batch_leaves_the_disk(machine: Machine) -> None:
     async with machine.run() as (it, delivery):
         await it.emit_into(it.pipeline("p", [], [delivery]))(batch_of(1.0))
         await delivery.drain()
@@ -58,11 +53,10 @@ async def test_a_delivered_batch_leaves_the_disk() -> None:
         assert machine.disk.data == {}
 
 
-async def test_what_was_queued_or_in_flight_at_the_end_is_delivered_after_the_next_start_oldest_first() -> None:
-    machine = Machine()
-    async with machine.run() as (it, delivery):
-        is_down(it)
-        emit = it.emit_into(it.pipeline("p", [], [delivery]))
+async def test_what_was_queued_or_in_flight_at_the_end_is_delivered_after_the_next_start_oldest_first(
+    machine: Machine,
+) -> None:
+    async with machine.down() as (it, delivery, emit):
         for value in range(10):
             await emit(batch_of(float(value)))
         await until(lambda: it.sinks[0].attempts)
@@ -77,11 +71,10 @@ async def test_what_was_queued_or_in_flight_at_the_end_is_delivered_after_the_ne
 @pytest.mark.parametrize(
     ("sizer", "size", "fits"), [("requests", 3, 3), ("items", 6, 3), ("bytes", 3 * batch_of(1.0, 2.0).byte_size, 3)]
 )
-async def test_a_full_durable_queue_refuses_in_units_of_its_sizer(sizer: str, size: int, fits: int) -> None:
-    machine = Machine()
-    async with machine.run(sizer=sizer, queue_size=size) as (it, delivery):
-        is_down(it)
-        emit = it.emit_into(it.pipeline("p", [], [delivery]))
+async def test_a_full_durable_queue_refuses_in_units_of_its_sizer(
+    machine: Machine, sizer: str, size: int, fits: int
+) -> None:
+    async with machine.down(sizer=sizer, queue_size=size) as (it, _, emit):
         await emit(batch_of(1.0, 2.0))
         await until(lambda: it.sinks[0].attempts)  # leased: it takes no room
         for _ in range(fits):
@@ -90,10 +83,8 @@ async def test_a_full_durable_queue_refuses_in_units_of_its_sizer(sizer: str, si
             await emit(batch_of(1.0, 2.0))
 
 
-async def test_a_full_durable_queue_holds_the_batch_back_from_every_exporter() -> None:
-    machine = Machine()
-    async with machine.run(queue_size=1) as (it, delivery):
-        is_down(it)
+async def test_a_full_durable_queue_holds_the_batch_back_from_every_exporter(machine: Machine) -> None:
+    async with machine.down(queue_size=1) as (it, delivery, _):
         other = await it.delivery()
         emit = it.emit_into(it.pipeline("p", [], [delivery, other]))
         await emit(batch_of(1.0))
@@ -107,11 +98,8 @@ async def test_a_full_durable_queue_holds_the_batch_back_from_every_exporter() -
         assert delivery.lost == 0
 
 
-async def test_a_backlog_is_read_from_the_disk_and_only_the_newest_batches_stay_in_memory() -> None:
-    machine = Machine()
-    async with machine.run(memory_limit_mib=1, queue_size=10_000) as (it, delivery):
-        is_down(it)
-        emit = it.emit_into(it.pipeline("p", [], [delivery]))
+async def test_a_backlog_is_read_from_the_disk_and_only_the_newest_batches_stay_in_memory(machine: Machine) -> None:
+    async with machine.down(memory_limit_mib=1, queue_size=10_000) as (it, delivery, emit):
         batch = batch_of(*(float(value) for value in range(2000)))
         for _ in range(100):
             await emit(batch.copy())
@@ -137,9 +125,8 @@ async def test_a_smaller_limit_frees_the_memory_of_batches_that_are_on_the_disk(
     await queue.close()
 
 
-async def test_other_tasks_run_while_stored_batches_are_found_at_the_start() -> None:
-    machine = Machine()
-    await stored(machine, 20)
+async def test_other_tasks_run_while_stored_batches_are_found_at_the_start(machine: Machine) -> None:
+    await machine.store(*(batch_of(float(value)) for value in range(20)))
     machine.disk.slowness = 0.01
     turns = 0
 
@@ -156,9 +143,8 @@ async def test_other_tasks_run_while_stored_batches_are_found_at_the_start() -> 
         assert turns >= 19, "between each two slow records"
 
 
-async def test_a_cancelled_start_stops_looking_for_stored_batches_and_closes_the_journal() -> None:
-    machine = Machine()
-    await stored(machine, 20)
+async def test_a_cancelled_start_stops_looking_for_stored_batches_and_closes_the_journal(machine: Machine) -> None:
+    await machine.store(*(batch_of(float(value)) for value in range(20)))
     machine.disk.slowness = 0.01
     context = make_context("exporters", "sink/0", extensions={"storage": machine.storage})
     config = SendingQueueConfig.model_validate({"storage": "storage"})
@@ -173,9 +159,8 @@ async def test_a_cancelled_start_stops_looking_for_stored_batches_and_closes_the
     assert len(machine.disk.data) == 20
 
 
-async def test_other_tasks_run_while_a_stored_batch_is_read() -> None:
-    machine = Machine()
-    await stored(machine, 3)
+async def test_other_tasks_run_while_a_stored_batch_is_read(machine: Machine) -> None:
+    await machine.store(*(batch_of(float(value)) for value in range(3)))
     machine.disk.read_gate = threading.Event()
     async with machine.run() as (it, delivery):
         emit = it.emit_into(it.pipeline("p", [], [delivery]))
@@ -198,13 +183,9 @@ async def test_an_extension_that_stores_nothing_is_an_error_at_the_start() -> No
 
 
 async def test_the_metrics_show_the_queue_and_vanish_with_it(caplog: pytest.LogCaptureFixture) -> None:
-    counted = Counting()
-    storage = MemoryStorage()
-    context = make_context("exporters", "sink", extensions={"storage": storage})
-    sink = Sink(SinkConfig.model_validate({"sending_queue": {"storage": "storage", "num_consumers": 1}}), context)
-    sink.gate = asyncio.Event()
     with caplog.at_level(logging.INFO):
-        async with Delivery(sink, counted.instruments.exporter("sink")) as delivery:
+        async with delivering(sending_queue={**DURABLE, "num_consumers": 1}) as (delivery, sink, counted):
+            sink.gate = asyncio.Event()
             delivery.queue.put(batch_of(1.0))
             await until(lambda: sink.attempts)
             await (delivery.queue.put(batch_of(2.0)) or asyncio.sleep(0))
@@ -224,9 +205,7 @@ async def _random_run(steps: list[str]) -> None:
     disk: Disk = storage.disk("exporters::sink")
     rest = list(steps)
     while rest or disk.data:
-        context = make_context("exporters", "sink", extensions={"storage": storage})
-        sink = Sink(SinkConfig.model_validate({"sending_queue": {"storage": "storage", "num_consumers": 2}}), context)
-        async with Delivery(sink, Counting().instruments.exporter("sink")) as delivery:
+        async with delivering(storage=storage, sending_queue={**DURABLE, "num_consumers": 2}) as (delivery, sink, _):
 
             def acknowledge(safe: asyncio.Future[None], value: float) -> None:
                 if not safe.cancelled():

@@ -6,16 +6,15 @@ import threading
 from weakref import WeakSet
 
 from otel_zernel.batch import Batch, ItemCount
-from otel_zernel.component import Extension
 from otel_zernel.delivery_config import SendingQueueConfig
-from otel_zernel.engine.delivery import Delivery
 from otel_zernel.engine.queues import open_durable
 from otel_zernel.errors import Permanent, Retryable
 from otel_zernel.testing import FakeClock, make_context, until
+from tests.core.engine.delivery.delivering import DURABLE, delivering
 from tests.core.engine.journals import MemoryStorage
-from tests.core.engine.queues.machine import Machine, is_down
-from tests.core.engine.wiring import Counting, losses_of
-from tests.core.parts import Sink, SinkConfig, batch_of, values_of
+from tests.core.engine.queues.machine import Machine
+from tests.core.engine.wiring import losses_of
+from tests.core.parts import batch_of, values_of
 
 
 async def test_a_batch_that_expires_while_it_is_read_is_not_delivered() -> None:
@@ -44,29 +43,16 @@ async def test_a_batch_that_expires_while_it_is_read_is_not_delivered() -> None:
 async def test_batches_older_than_max_age_are_dropped_and_counted() -> None:
     clock = FakeClock()
     storage = MemoryStorage(context=make_context("extensions", clock=clock))
-    counted = Counting()
-    config = {"sending_queue": {"storage": "storage", "num_consumers": 1, "max_age": "10m", "queue_size": 3}}
-    extensions: dict[str, Extension] = {"storage": storage}
-
-    def delivery_of(sink: Sink) -> Delivery:
-        return Delivery(sink, counted.instruments.exporter("sink"))
-
-    def new_sink() -> Sink:
-        return Sink(
-            SinkConfig.model_validate(config), make_context("exporters", "sink", clock=clock, extensions=extensions)
-        )
-
-    sink = new_sink()
-    sink.gate = asyncio.Event()
-    async with delivery_of(sink) as delivery:
+    queue = {**DURABLE, "num_consumers": 1, "max_age": "10m", "queue_size": 3}
+    async with delivering(clock, storage, sending_queue=queue) as (delivery, sink, _):
+        sink.gate = asyncio.Event()
         for value in (1.0, 2.0, 3.0, 4.0):
             if safe := delivery.queue.put(batch_of(value)):
                 await safe
         assert not delivery.queue.has_room(batch_of(5.0))
     clock.advance(601)
-    sink = new_sink()
-    sink.gate = asyncio.Event()
-    async with delivery_of(sink) as delivery:
+    async with delivering(clock, storage, sending_queue=queue) as (delivery, sink, counted):
+        sink.gate = asyncio.Event()
         assert delivery.queue.has_room(batch_of(5.0))  # what is too old takes no room
         if safe := delivery.queue.put(batch_of(5.0)):
             await safe
@@ -96,10 +82,8 @@ async def test_expired_batches_leave_the_memory_and_do_not_disturb_its_accountin
 
 async def test_with_storage_a_batch_is_retried_for_longer_than_the_default_time() -> None:
     clock = FakeClock()
-    context = make_context("exporters", "sink", clock=clock, extensions={"storage": MemoryStorage()})
-    sink = Sink(SinkConfig.model_validate({"sending_queue": {"storage": "storage"}}), context)
-    sink.failures = [Retryable("down") for _ in range(1000)]
-    async with Delivery(sink, Counting().instruments.exporter("sink")) as delivery:
+    async with delivering(clock, sending_queue=DURABLE) as (delivery, sink, _):
+        sink.failures = [Retryable("down") for _ in range(1000)]
         delivery.queue.put(batch_of(1.0))
         await until(lambda: sink.batches)
         assert clock.monotonic() > 10_000
@@ -107,17 +91,14 @@ async def test_with_storage_a_batch_is_retried_for_longer_than_the_default_time(
 
 
 async def test_a_time_limit_for_retries_that_the_user_sets_holds_with_storage_too() -> None:
-    context = make_context("exporters", "sink", extensions={"storage": MemoryStorage()})
-    config = {"sending_queue": {"storage": "storage"}, "retry_on_failure": {"max_elapsed_time": "300s"}}
-    sink = Sink(SinkConfig.model_validate(config), context)
-    sink.failures = [Retryable("down") for _ in range(1000)]
-    async with Delivery(sink, Counting().instruments.exporter("sink")) as delivery:
+    retry = {"max_elapsed_time": "300s"}
+    async with delivering(sending_queue=DURABLE, retry_on_failure=retry) as (delivery, sink, _):
+        sink.failures = [Retryable("down") for _ in range(1000)]
         delivery.queue.put(batch_of(1.0))
         await until(lambda: delivery.lost)
 
 
-async def test_a_given_up_batch_leaves_the_disk() -> None:
-    machine = Machine()
+async def test_a_given_up_batch_leaves_the_disk(machine: Machine) -> None:
     async with machine.run() as (it, delivery):
         it.sinks[0].failures = [Permanent("never")]
         await it.emit_into(it.pipeline("p", [], [delivery]))(batch_of(1.0))
@@ -125,11 +106,8 @@ async def test_a_given_up_batch_leaves_the_disk() -> None:
         assert (delivery.lost, machine.disk.data) == (1, {})
 
 
-async def test_a_drain_ends_after_one_more_failure_if_every_batch_is_on_the_disk() -> None:
-    machine = Machine()
-    async with machine.run() as (it, delivery):
-        is_down(it)
-        emit = it.emit_into(it.pipeline("p", [], [delivery]))
+async def test_a_drain_ends_after_one_more_failure_if_every_batch_is_on_the_disk(machine: Machine) -> None:
+    async with machine.down() as (it, delivery, emit):
         for value in (1.0, 2.0):
             await emit(batch_of(value))
         await until(lambda: it.sinks[0].attempts == 1)
@@ -138,8 +116,7 @@ async def test_a_drain_ends_after_one_more_failure_if_every_batch_is_on_the_disk
         assert delivery.queue.stored() == ItemCount(points=2)
 
 
-async def test_a_drain_waits_for_a_backend_that_answers() -> None:
-    machine = Machine()
+async def test_a_drain_waits_for_a_backend_that_answers(machine: Machine) -> None:
     async with machine.run() as (it, delivery):
         it.sinks[0].failures = [Retryable("down")]
         emit = it.emit_into(it.pipeline("p", [], [delivery]))

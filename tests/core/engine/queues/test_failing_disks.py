@@ -10,13 +10,12 @@ from otel_zernel.batch import ItemCount
 from otel_zernel.errors import Refused
 from otel_zernel.storage import Damage
 from otel_zernel.testing import until
-from tests.core.engine.queues.machine import NAME, Machine, is_down, stored
+from tests.core.engine.queues.machine import NAME, Machine
 from tests.core.engine.wiring import losses_of
 from tests.core.parts import batch_of, values_of
 
 
-async def test_a_full_disk_refuses_new_batches_and_keeps_delivering_and_recovers_by_itself() -> None:
-    machine = Machine()
+async def test_a_full_disk_refuses_new_batches_and_keeps_delivering_and_recovers_by_itself(machine: Machine) -> None:
     async with machine.run() as (it, delivery):
         sink = it.sinks[0]
         sink.gate = asyncio.Event()
@@ -42,8 +41,7 @@ async def test_a_full_disk_refuses_new_batches_and_keeps_delivering_and_recovers
         assert (machine.disk.data, delivery.lost) == ({}, 0)
 
 
-async def test_a_batch_that_a_full_disk_does_not_take_is_safe_when_it_is_delivered() -> None:
-    machine = Machine()
+async def test_a_batch_that_a_full_disk_does_not_take_is_safe_when_it_is_delivered(machine: Machine) -> None:
     machine.disk.full = True
     async with machine.run() as (it, delivery):
         emit = it.emit_into(it.pipeline("p", [], [delivery]))
@@ -55,25 +53,18 @@ async def test_a_batch_that_a_full_disk_does_not_take_is_safe_when_it_is_deliver
     assert machine.disk.data == {}
 
 
-async def test_a_batch_that_is_not_safe_at_the_end_is_refused_and_counts_as_undelivered() -> None:
-    machine = Machine()
+async def test_a_batch_that_is_not_safe_at_the_end_is_refused_and_counts_as_undelivered(machine: Machine) -> None:
     machine.disk.full = True
-    async with machine.run() as (it, delivery):
-        is_down(it)
-        emitting = asyncio.create_task(it.emit_into(it.pipeline("p", [], [delivery]))(batch_of(1.0)))
+    async with machine.down() as (it, delivery, emit):
+        emitting = asyncio.create_task(emit(batch_of(1.0)))
         await until(lambda: it.sinks[0].attempts)
         assert delivery.undelivered() == ItemCount(points=1)
     with pytest.raises(Refused, match="not on the disk"):
         await emitting
 
 
-async def test_an_unreadable_batch_is_counted_and_the_next_is_delivered() -> None:
-    machine = Machine()
-    async with machine.run() as (it, delivery):
-        is_down(it)
-        emit = it.emit_into(it.pipeline("p", [], [delivery]))
-        for value in (1.0, 2.0, 3.0):
-            await emit(batch_of(value, value))
+async def test_an_unreadable_batch_is_counted_and_the_next_is_delivered(machine: Machine) -> None:
+    await machine.store(*(batch_of(value, value) for value in (1.0, 2.0, 3.0)))
     machine.disk.broken = {2}
     async with machine.run() as (it, delivery):
         await delivery.drain()
@@ -81,13 +72,8 @@ async def test_an_unreadable_batch_is_counted_and_the_next_is_delivered() -> Non
         assert (losses_of(it.sinks[0]), delivery.lost, machine.disk.data) == ({"unreadable": 2}, 2, {})
 
 
-async def test_a_disk_that_cannot_be_read_for_a_while_loses_nothing() -> None:
-    machine = Machine()
-    async with machine.run() as (it, delivery):
-        is_down(it)
-        emit = it.emit_into(it.pipeline("p", [], [delivery]))
-        for value in (1.0, 2.0, 3.0):
-            await emit(batch_of(value))
+async def test_a_disk_that_cannot_be_read_for_a_while_loses_nothing(machine: Machine) -> None:
+    await machine.store(*(batch_of(value) for value in (1.0, 2.0, 3.0)))
     machine.disk.unreadable = True
     async with machine.run() as (it, delivery):
         await until(lambda: machine.disk.reads)
@@ -112,9 +98,8 @@ class NoThreads(ThreadPoolExecutor):
         return super().submit(*arguments, **named)
 
 
-async def test_stored_batches_are_delivered_although_no_thread_could_start_at_first() -> None:
-    machine = Machine()
-    await stored(machine, 3)
+async def test_stored_batches_are_delivered_although_no_thread_could_start_at_first(machine: Machine) -> None:
+    await machine.store(*(batch_of(float(value)) for value in range(3)))
     asyncio.get_running_loop().set_default_executor(threads := NoThreads())
     async with machine.run() as (it, delivery):
         await delivery.drain()
@@ -122,12 +107,9 @@ async def test_stored_batches_are_delivered_although_no_thread_could_start_at_fi
         assert threads.failures == 0
 
 
-async def test_a_batch_that_is_too_large_for_the_storage_is_accepted_when_it_is_delivered() -> None:
-    machine = Machine()
+async def test_a_batch_that_is_too_large_for_the_storage_is_accepted_when_it_is_delivered(machine: Machine) -> None:
     machine.disk.largest = 1000
-    async with machine.run() as (it, delivery):
-        is_down(it)
-        emit = it.emit_into(it.pipeline("p", [], [delivery]))
+    async with machine.down() as (it, delivery, emit):
         large = asyncio.create_task(emit(batch_of(*(float(value) for value in range(100)))))
         await until(lambda: it.sinks[0].attempts)
         await emit(batch_of(1.0))  # the others are stored
@@ -138,13 +120,10 @@ async def test_a_batch_that_is_too_large_for_the_storage_is_accepted_when_it_is_
         assert machine.disk.data == {}
 
 
-async def test_batches_that_are_too_large_for_the_storage_take_no_more_than_the_memory_limit() -> None:
-    machine = Machine()
+async def test_batches_that_are_too_large_for_the_storage_take_no_more_than_the_memory_limit(machine: Machine) -> None:
     machine.disk.largest = 1000
     batch = batch_of(*(float(value) for value in range(2000)))
-    async with machine.run(memory_limit_mib=1) as (it, delivery):
-        is_down(it)
-        emit = it.emit_into(it.pipeline("p", [], [delivery]))
+    async with machine.down(memory_limit_mib=1) as (it, delivery, emit):
         for _ in range(100):
             sending = asyncio.create_task(emit(batch.copy()))
             await asyncio.sleep(0.001)
@@ -156,8 +135,9 @@ async def test_batches_that_are_too_large_for_the_storage_take_no_more_than_the_
         assert delivery.queue.has_room(batch)
 
 
-async def test_damage_that_is_found_at_the_start_is_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
-    machine = Machine()
+async def test_damage_that_is_found_at_the_start_is_counted_and_logged(
+    machine: Machine, caplog: pytest.LogCaptureFixture
+) -> None:
     machine.disk.damage = (Damage(3, 700, "wrong checksum in 1.log", 12), Damage(0, 12, "an unfinished record"))
     async with machine.run() as (it, _):
         assert losses_of(it.sinks[0]) == {"damaged": 12}
