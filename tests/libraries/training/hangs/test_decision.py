@@ -1,5 +1,6 @@
 """Which jobs hang, since when, and through whom; and which are only late."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -38,8 +39,15 @@ FIFO = "reads /data/x (a pipe)"
 KILLED = Ending(NOW - 12, signal="SIGKILL")
 
 
+def hung(ranks: Sequence[Rank], size: int = 1) -> JobHang:
+    """The hang of a job that hangs."""
+    hang = hang_of(ranks, size)
+    assert hang is not None
+    return hang
+
+
 def roles(hang: JobHang | None) -> dict[int | None, HungRole]:
-    return {one.rank: one.role for one in hang.ranks} if hang else {}
+    return {rank.rank: rank.role for rank in hang.ranks} if hang else {}
 
 
 def worker(*lines: CodeLine, activity: str = "pipe", is_dead: bool = False, is_stopped: bool = False) -> ChildNow:
@@ -48,8 +56,7 @@ def worker(*lines: CodeLine, activity: str = "pipe", is_dead: bool = False, is_s
 
 
 def test_a_rank_that_reads_a_dead_fifo_is_missing_and_the_others_wait_for_it() -> None:
-    hang = hang_of([waiting(0, sequence=17), rank(1, thread("pipe", LOAD, detail=FIFO)), waiting(2, sequence=17)], 3)
-    assert hang is not None
+    hang = hung([waiting(0, sequence=17), rank(1, thread("pipe", LOAD, detail=FIFO)), waiting(2, sequence=17)], 3)
     assert hang.since == NOW - 20
     assert hang.collective == HungCollective("all_reduce", "w", 17)
     assert [one.rank for one in hang.ranks] == [1, 0, 2]  # the guilty ones first
@@ -60,13 +67,9 @@ def test_a_rank_that_reads_a_dead_fifo_is_missing_and_the_others_wait_for_it() -
 
 
 def test_the_stack_names_the_collective_if_its_begin_was_not_seen() -> None:
-    hang = hang_of([waiting(0), rank(1, thread("lock", LOAD))], 2)
-    assert hang is not None
-    assert hang.collective == HungCollective("all_reduce")
+    assert hung([waiting(0), rank(1, thread("lock", LOAD))], 2).collective == HungCollective("all_reduce")
     inside = rank(0, thread("lock", *BACKWARD))
-    hang = hang_of([inside, rank(1, thread("lock", LOAD))], 2)
-    assert hang is not None
-    assert hang.collective == HungCollective("backward")
+    assert hung([inside, rank(1, thread("lock", LOAD))], 2).collective == HungCollective("backward")
 
 
 @pytest.mark.parametrize(
@@ -92,8 +95,7 @@ def test_a_job_hangs_as_soon_as_it_is_late_if_ranks_wait_for_one_that_is_blocked
 
 def test_ranks_that_all_wait_in_one_collective_hang_without_a_guilty_one() -> None:
     assert hang_of([waiting(0, silent=14), waiting(1, silent=14)], 2) is None
-    hang = hang_of([waiting(0, silent=16), waiting(1, silent=16)], 2)
-    assert roles(hang) == {0: "waiting", 1: "waiting"}
+    assert roles(hang_of([waiting(0, silent=16), waiting(1, silent=16)], 2)) == {0: "waiting", 1: "waiting"}
 
 
 def test_ranks_of_which_nothing_is_known_may_be_alive() -> None:
@@ -114,8 +116,7 @@ def test_different_operations_at_one_number_are_mismatched_at_once() -> None:
         collectives=[OpenCollective(operation="barrier", communicator="w", sequence=17, seconds=6.0)],
     )
     ranks = [waiting(0, sequence=17, silent=6.0), waiting(1, sequence=17, silent=6.0), odd]
-    hang = hang_of(ranks, 3)
-    assert hang is not None
+    hang = hung(ranks, 3)
     assert roles(hang) == {2: "mismatched", 0: "waiting", 1: "waiting"}
     assert hang.ranks[0].detail == "waits in barrier 17"
     assert hang.collective == HungCollective("all_reduce", "w", 17)
@@ -183,8 +184,7 @@ def test_sends_and_receives_are_no_mismatch() -> None:
 
 def test_a_dead_rank_is_named_with_its_signal_and_its_last_line() -> None:
     dead = rank(1, thread("python", LOAD), ending=KILLED)
-    hang = hang_of([waiting(0), dead], 2)
-    assert hang is not None
+    hang = hung([waiting(0), dead], 2)
     first = hang.ranks[0]
     assert (first.role, first.detail, first.activity) == ("dead", "killed by SIGKILL", None)
     assert first.code[0] == "train.py:12 load"
@@ -199,8 +199,7 @@ def test_the_last_line_of_a_rank_that_died_while_it_trained_is_where_it_spent_mo
         StackTime(thread=101, activity=Activity.PYTHON, seconds=2.0, lines=(0,)),
     )
     dead.signs.add_stacks(ProcessStacks(lines=(TRAIN, LOAD, MAIN), stacks=stacks))
-    hang = hang_of([waiting(0), dead], 2)
-    assert hang is not None
+    hang = hung([waiting(0), dead], 2)
     assert hang.ranks[0].code == ("train.py:12 load", "train.py:30 train", "train.py:99 <module>")
 
 
@@ -210,14 +209,12 @@ def test_the_last_line_of_a_rank_that_failed_is_not_one_of_the_programs_end() ->
     for lines, stacks in (((TRAIN, LOAD, MAIN), ((1, 0, 2), (0, 2))), ((ends,), ((0,),))):
         times = (StackTime(thread=100, activity=Activity.PYTHON, seconds=1.0 + len(of), lines=of) for of in stacks)
         dead.signs.add_stacks(ProcessStacks(lines=lines, stacks=tuple(times)))
-    hang = hang_of([waiting(0), dead], 2)
-    assert hang is not None
+    hang = hung([waiting(0), dead], 2)
     assert hang.ranks[0].code == ("train.py:12 load", "train.py:30 train", "train.py:99 <module>")
 
 
 def test_ranks_that_are_blocked_wait_for_a_dead_one() -> None:
-    hang = hang_of([rank(0, thread("socket", LOAD)), rank(1, ending=KILLED)], 2)
-    assert roles(hang) == {1: "dead", 0: "waiting"}
+    assert roles(hang_of([rank(0, thread("socket", LOAD)), rank(1, ending=KILLED)], 2)) == {1: "dead", 0: "waiting"}
 
 
 def test_a_launcher_has_10_s_to_stop_the_ranks_that_are_left() -> None:
@@ -232,8 +229,7 @@ def test_one_stopped_rank_hangs_its_job() -> None:
 
 def test_a_lock_that_its_holder_waits_for_is_certain() -> None:
     alone = rank(None, thread("lock", LOAD, detail=OWN_LOCK), silent=6, steps=())
-    hang = hang_of([alone])
-    assert hang is not None
+    hang = hung([alone])
     assert hang.ranks[0].detail == OWN_LOCK
     assert hang.collective is None
 
@@ -241,9 +237,7 @@ def test_a_lock_that_its_holder_waits_for_is_certain() -> None:
 def test_the_thread_that_holds_the_gil_is_the_guilty_one() -> None:
     holder = thread("timer", CodeLine("/home/me/native.py", "call", 3), id_=101, is_main=False)
     main = thread("gil", LOAD, detail="the GIL, which thread 101 holds")
-    hang = hang_of([rank(None, main, holder)])
-    assert hang is not None
-    assert hang.ranks[0].code[0] == "native.py:3 call"
+    assert hung([rank(None, main, holder)]).ranks[0].code[0] == "native.py:3 call"
 
 
 def test_the_thread_that_holds_a_mutex_is_the_guilty_one() -> None:
@@ -252,9 +246,7 @@ def test_the_thread_that_holds_a_mutex_is_the_guilty_one() -> None:
     hang = hang_of([waiting(0), rank(1, main, holder)], 2)
     assert hang is None  # a sleep ends alone
     stuck = thread("lock", CodeLine("/home/me/native.py", "call", 3), id_=101, is_main=False)
-    hang = hang_of([waiting(0), rank(1, main, stuck)], 2)
-    assert hang is not None
-    assert hang.ranks[0].code[0] == "native.py:3 call"
+    assert hung([waiting(0), rank(1, main, stuck)], 2).ranks[0].code[0] == "native.py:3 call"
     transfers = thread("socket", LOAD, id_=101, is_main=False, seconds=0.2)
     assert hang_of([waiting(0, silent=60), rank(1, main, transfers, silent=60)], 2) is None
 
@@ -263,26 +255,22 @@ def test_the_only_other_thread_of_the_user_is_named_with_its_line() -> None:
     saver = thread("pipe", CodeLine("/home/me/save.py", "save", 3), id_=101, is_main=False, detail=FIFO)
     idle = thread("lock", QUEUE, id_=102, is_main=False)
     library = ThreadNow(thread=103, activity=Activity.LOCK, lines=(EVENT,))
-    hang = hang_of([waiting(0), rank(1, thread("lock", LOAD), saver, idle, library)], 2)
-    assert hang is not None
+    hang = hung([waiting(0), rank(1, thread("lock", LOAD), saver, idle, library)], 2)
     assert hang.ranks[0].detail == f"a lock, while the thread 101 () {FIFO} in save.py:3 save"
     join = CodeLine("/usr/lib/python3.11/threading.py", "Thread.join", 1119)
-    hang = hang_of([waiting(0), rank(1, thread("lock", join, LOAD), saver)], 2)
-    assert hang is not None
+    hang = hung([waiting(0), rank(1, thread("lock", join, LOAD), saver)], 2)
     assert hang.ranks[0].detail == f"the thread 101 (), which {FIFO} in save.py:3 save"
 
 
 def test_a_worker_that_is_stuck_gives_its_line() -> None:
-    hang = hang_of([waiting(0), rank(1, thread("lock", *LOADER), children=[worker(LOAD)])], 2)
-    assert hang is not None
+    hang = hung([waiting(0), rank(1, thread("lock", *LOADER), children=[worker(LOAD)])], 2)
     assert hang.ranks[0].detail == "its DataLoader worker 7: reads /data/x (a pipe)"
     assert hang.ranks[0].code[0] == "train.py:12 load"
 
 
 def test_a_worker_that_is_dead_or_stopped_is_named() -> None:
     for child, words in ((worker(LOAD, is_dead=True), "is dead"), (worker(LOAD, is_stopped=True), "is stopped")):
-        hang = hang_of([rank(None, thread("lock", *LOADER), silent=6, children=[child])])
-        assert hang is not None
+        hang = hung([rank(None, thread("lock", *LOADER), silent=6, children=[child])])
         assert hang.ranks[0].detail == f"its DataLoader worker 7 {words}"
 
 
@@ -296,12 +284,10 @@ def test_a_job_that_was_stuck_before_it_was_watched_hangs_at_once() -> None:
 
 def test_a_wait_that_began_before_the_watch_tells_since_when_the_job_hangs() -> None:
     late = rank(1, thread("pipe", LOAD, seconds=300.0), silent=6, steps=())
-    hang = hang_of([waiting(0, silent=6, steps=()), late], 2)
-    assert hang is not None
+    hang = hung([waiting(0, silent=6, steps=()), late], 2)
     assert (hang.since, hang.is_at_least) == (NOW - 0.5 - 300, False)
     polls = rank(1, thread("pipe", LOAD, seconds=5.5), silent=6.5, steps=())
-    hang = hang_of([waiting(0, silent=6.5, steps=()), polls], 2)
-    assert hang is not None
+    hang = hung([waiting(0, silent=6.5, steps=()), polls], 2)
     assert (hang.since, hang.is_at_least) == (NOW - 6.5, True)
 
 
@@ -401,8 +387,7 @@ def test_a_rank_of_one_host_that_is_not_seen_has_ended() -> None:
 
 def test_a_thread_that_waits_in_c_and_holds_the_gil_is_blocked() -> None:
     holds = thread("timer", LOAD, detail="sleeps and holds the GIL", seconds=5.0)
-    hang = hang_of([waiting(0, silent=6), rank(1, holds, silent=6)], 2)
-    assert roles(hang) == {0: "waiting", 1: "missing"}
+    assert roles(hang_of([waiting(0, silent=6), rank(1, holds, silent=6)], 2)) == {0: "waiting", 1: "missing"}
 
 
 def pool(*of_worker: CodeLine) -> list[ChildNow]:
@@ -429,9 +414,8 @@ def test_a_process_that_torch_has_spawned_may_hang() -> None:
 
 def test_a_pool_whose_processes_have_no_work_gives_no_result() -> None:
     waits, handler = thread("lock", EVENT, POOL_GET, LOAD), thread("pipe", QUEUE, id_=101, is_main=False)
-    hang = hang_of([waiting(0), rank(1, waits, handler, children=pool(GETS_WORK))], 2)
+    hang = hung([waiting(0), rank(1, waits, handler, children=pool(GETS_WORK))], 2)
     assert roles(hang) == {0: "waiting", 1: "missing"}
-    assert hang is not None
     assert hang.ranks[0].detail.startswith("the result of a pool whose processes have no work")
     assert hang_of([waiting(0), rank(1, waits, handler, children=pool(GETS_WORK, LOAD))], 2) is None
 
@@ -441,8 +425,7 @@ def test_a_queue_of_a_dead_child_gives_nothing() -> None:
     tracker = CodeLine("/usr/lib/python3.11/multiprocessing/resource_tracker.py", "main", 209)
     main = ThreadNow(thread=9, is_main=True, activity=Activity.PIPE, seconds=30.0, lines=(tracker,))
     waits = thread("pipe", QUEUE, LOAD)
-    hang = hang_of([waiting(0), rank(1, waits, children=[dead, ChildNow(pid=9, threads=(main,))])], 2)
-    assert hang is not None
+    hang = hung([waiting(0), rank(1, waits, children=[dead, ChildNow(pid=9, threads=(main,))])], 2)
     assert hang.ranks[0].detail == "its child 7 is dead: killed by SIGKILL"
     alive = ChildNow(pid=8, threads=(thread("lock", LOAD, id_=8),))
     assert hang_of([waiting(0), rank(1, waits, children=[dead, alive])], 2) is None
@@ -453,9 +436,8 @@ def test_a_rank_in_a_collective_that_others_have_left_has_another_size() -> None
         call = OpenCollective(operation="all_reduce", communicator="gloo of 2 ranks", sequence=sequence, seconds=6)
         return rank(number, thread("lock", seconds=6), silent=6, collectives=[call], still=still)
 
-    hang = hang_of([at(0, 18), at(1, 17)], 2)
+    hang = hung([at(0, 18), at(1, 17)], 2)
     assert roles(hang) == {0: "waiting", 1: "mismatched"}
-    assert hang is not None
     assert hang.ranks[0].detail.startswith("waits in all_reduce 17, which other ranks have left: the sizes")
     assert hang_of([at(0, 18), at(1, 17, still=0)], 2) is None  # its record may be older than that of the other one
 
