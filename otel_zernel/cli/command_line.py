@@ -9,26 +9,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 from otel_zernel import __version__
-from otel_zernel.cli.components import ComponentsCommand
-from otel_zernel.cli.doctor import DoctorCommand
+from otel_zernel.cli.commands import COMMANDS
 from otel_zernel.cli.output import WrongUsage, discard_stdout, fail, print_result
-from otel_zernel.cli.print_config import PrintConfigCommand
-from otel_zernel.cli.queue import QueueCommand
-from otel_zernel.cli.run import RunCommand
-from otel_zernel.cli.validate import ValidateCommand
 from otel_zernel.command import Command, Commands
 from otel_zernel.errors import CannotStart, ConfigError
 from otel_zernel.text import quoted, suggestion
-
-COMMANDS: tuple[Command, ...] = (
-    RunCommand(),
-    ValidateCommand(),
-    ComponentsCommand(),
-    DoctorCommand(),
-    PrintConfigCommand(),
-    QueueCommand(),
-)
-"""In the order of `otel-zernel --help`."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
