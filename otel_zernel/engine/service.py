@@ -14,8 +14,7 @@ from otel_zernel.engine.difference import Place, definitions
 from otel_zernel.engine.graph import Graph
 from otel_zernel.engine.lifetime import Lifetimes, cancel_and_wait
 from otel_zernel.engine.receivers import SupervisedReceiver
-from otel_zernel.engine.transition import Transition
-from otel_zernel.engine.work import Work
+from otel_zernel.engine.transition import Transition, Work
 from otel_zernel.errors import CannotStart
 from otel_zernel.runtime.handover import HANDOVER
 from otel_zernel.telemetry.metering import Metering

@@ -16,9 +16,8 @@ from otel_zernel_libraries.serving.api.answers import ApiError, json_answer
 from otel_zernel_libraries.serving.api.routes import Route
 from otel_zernel_libraries.store.queries.aggregation import SeriesGroup, aggregated, grouped
 from otel_zernel_libraries.store.queries.contents import contents_of
-from otel_zernel_libraries.store.queries.labels import label_text
 from otel_zernel_libraries.store.queries.pages import PointSelection, page
-from otel_zernel_libraries.store.queries.series import SeriesEntry, SeriesFilter
+from otel_zernel_libraries.store.queries.series import SeriesEntry, SeriesFilter, label_text
 from otel_zernel_libraries.store.rows.points import Row, unsigned64
 
 _NS: Final = 10**9

@@ -8,8 +8,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from otel_zernel.batch import Signal
 from otel_zernel.text import quoted, suggestion
 from otel_zernel.types import Section
-from otel_zernel_libraries.conditions.enums import SEVERITIES, SPAN_KINDS
-from otel_zernel_libraries.conditions.fields import Context, attribute_reader, attributes_reader
+from otel_zernel_libraries.conditions.fields import SEVERITIES, SPAN_KINDS, Context, attribute_reader, attributes_reader
 from otel_zernel_libraries.conditions.item import Item
 from otel_zernel_libraries.conditions.patterns import Pattern
 from otel_zernel_libraries.conditions.values import Value, text_of

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from otel_zernel.text import quoted, suggestion
-from otel_zernel_libraries.conditions.enums import ENUMS
 from otel_zernel_libraries.conditions.errors import InvalidCondition
+from otel_zernel_libraries.conditions.fields import ENUMS
 from otel_zernel_libraries.conditions.values import OPERATORS, Value
 
 LONGEST_CONDITION = 10_000

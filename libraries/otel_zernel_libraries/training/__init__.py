@@ -2,7 +2,7 @@
 
 from otel_zernel_libraries.training.cpu_takers import CpuTaker as CpuTaker
 from otel_zernel_libraries.training.cpu_takers import TakerKind as TakerKind
-from otel_zernel_libraries.training.distributions import distribution_of as distribution_of
+from otel_zernel_libraries.training.durations import distribution_of as distribution_of
 from otel_zernel_libraries.training.names import HARMLESS_THROTTLING as HARMLESS_THROTTLING
 from otel_zernel_libraries.training.names import PHASES as PHASES
 from otel_zernel_libraries.training.names import TRAINED as TRAINED

@@ -10,8 +10,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 from otel_zernel.otlp.points import AttributeValue
 from otel_zernel_libraries.histograms.amounts import MalformedAmount, NotComparable
 from otel_zernel_libraries.histograms.temporality.track import Track, amount_of
-from otel_zernel_libraries.training.distributions import HistogramPoint
-from otel_zernel_libraries.training.durations import Counts, counts_of
+from otel_zernel_libraries.training.durations import Counts, HistogramPoint, counts_of
 
 Attributes = Mapping[str, AttributeValue]
 _MOST_SERIES: Final = 20_000

@@ -13,8 +13,7 @@ from otel_zernel.component import BYTES_AT_ONCE, ITEMS_AT_ONCE, Exporter
 from otel_zernel.delivery_config import LOCAL, RemoteExporterConfig
 from otel_zernel.engine.delivery.consumers import Consumers
 from otel_zernel.engine.delivery.losses import Losses
-from otel_zernel.engine.delivery.progress import LONGEST_PAUSE
-from otel_zernel.engine.delivery.sending import Interrupted, Sender
+from otel_zernel.engine.delivery.sending import LONGEST_PAUSE, Interrupted, Sender
 from otel_zernel.engine.queues import DurableQueue, MemoryQueue, Queue, Request, UnsafeBatch, open_durable
 from otel_zernel.engine.unbroken import Unbroken
 from otel_zernel.errors import DecodeError

@@ -22,7 +22,7 @@ from otel_zernel_exporters.prometheusremotewrite.protocol import histograms
 from otel_zernel_exporters.prometheusremotewrite.protocol import series as remote
 from otel_zernel_libraries.histograms.restarts import begins_again
 from otel_zernel_libraries.prometheus.families import TARGET_INFO
-from otel_zernel_libraries.prometheus.formats.exemplars import exemplar_labels
+from otel_zernel_libraries.prometheus.formats.messages import exemplar_labels
 from otel_zernel_libraries.prometheus.histograms import Bounds, BucketLayout
 from otel_zernel_libraries.prometheus.labels import label_text
 from otel_zernel_libraries.prometheus.names import Naming

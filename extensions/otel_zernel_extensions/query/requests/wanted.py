@@ -9,10 +9,9 @@ from otel_zernel_extensions.query.config import QueryConfig
 from otel_zernel_extensions.query.requests.cursors import mark_of, read_cursor
 from otel_zernel_extensions.query.requests.parameters import Parameters, wrong
 from otel_zernel_libraries.store.queries.cells import quantile_of
-from otel_zernel_libraries.store.queries.labels import SHORT_NAMES
 from otel_zernel_libraries.store.queries.numbers import Windows
 from otel_zernel_libraries.store.queries.pages import Key, Order
-from otel_zernel_libraries.store.queries.series import SeriesFilter
+from otel_zernel_libraries.store.queries.series import SHORT_NAMES, SeriesFilter
 from otel_zernel_libraries.store.rows.points import LATEST_TIME
 
 FILTERS: Final = (*SHORT_NAMES, "metric", "label")

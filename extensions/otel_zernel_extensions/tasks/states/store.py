@@ -12,7 +12,7 @@ from otel_zernel.errors import ZernelError
 from otel_zernel_extensions.tasks.engines.engine import TaskLimits, TaskSpec
 from otel_zernel_extensions.tasks.states.machine import Event, after
 from otel_zernel_extensions.tasks.states.task import FINAL, STATUSES, Status, StoredTask
-from otel_zernel_libraries.store.sqlite.transactions import transaction
+from otel_zernel_libraries.store.sqlite.connecting import transaction
 
 _VERSION: Final = 1
 _LONGEST_PAGE: Final = 1 << 20

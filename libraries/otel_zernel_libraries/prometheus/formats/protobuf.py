@@ -13,7 +13,6 @@ from typing import cast
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Exemplar
 
 from otel_zernel.protobuf import delimited, prefix, varint
-from otel_zernel_libraries.prometheus.formats.exemplars import exemplar_labels
 from otel_zernel_libraries.prometheus.formats.messages import (
     METRIC_TYPES,
     CounterMessage,
@@ -22,6 +21,7 @@ from otel_zernel_libraries.prometheus.formats.messages import (
     LabelPairMessage,
     MetricFamilyMessage,
     SummaryMessage,
+    exemplar_labels,
 )
 from otel_zernel_libraries.prometheus.histograms import native_buckets
 from otel_zernel_libraries.prometheus.series import (

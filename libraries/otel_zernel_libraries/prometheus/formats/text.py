@@ -6,7 +6,7 @@ from typing import cast
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Exemplar
 
-from otel_zernel_libraries.prometheus.formats.exemplars import exemplar_labels
+from otel_zernel_libraries.prometheus.formats.messages import exemplar_labels
 from otel_zernel_libraries.prometheus.formats.negotiation import Format
 from otel_zernel_libraries.prometheus.labels import escape, label_text, number_text, quoted_name
 from otel_zernel_libraries.prometheus.series import ExposedSeries, HistogramSeries, NumberSeries, exemplar_value

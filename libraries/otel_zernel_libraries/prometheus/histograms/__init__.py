@@ -5,9 +5,9 @@ from otel_zernel_libraries.prometheus.histograms.bounds import ascending as asce
 from otel_zernel_libraries.prometheus.histograms.bounds import bound_text as bound_text
 from otel_zernel_libraries.prometheus.histograms.bounds import bounds_of as bounds_of
 from otel_zernel_libraries.prometheus.histograms.exponential import ExponentialBuckets as ExponentialBuckets
+from otel_zernel_libraries.prometheus.histograms.exponential import SteadyTotals as SteadyTotals
 from otel_zernel_libraries.prometheus.histograms.grids import BucketLayout as BucketLayout
 from otel_zernel_libraries.prometheus.histograms.grids import default_bounds as default_bounds
 from otel_zernel_libraries.prometheus.histograms.grids import fixed_bounds as fixed_bounds
 from otel_zernel_libraries.prometheus.histograms.native import NativeBuckets as NativeBuckets
 from otel_zernel_libraries.prometheus.histograms.native import native_buckets as native_buckets
-from otel_zernel_libraries.prometheus.histograms.steady import SteadyTotals as SteadyTotals

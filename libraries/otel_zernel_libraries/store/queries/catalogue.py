@@ -6,8 +6,7 @@ from typing import Any, Final, TypeVar
 
 from otel_zernel.errors import ZernelError
 from otel_zernel.runtime.threads import run_in_thread
-from otel_zernel_libraries.store.queries.labels import Attributes
-from otel_zernel_libraries.store.queries.series import SelectedSeries, SeriesEntry, SeriesFilter
+from otel_zernel_libraries.store.queries.series import Attributes, SelectedSeries, SeriesEntry, SeriesFilter
 from otel_zernel_libraries.store.reading import StoreReader, StoreState
 from otel_zernel_libraries.store.statement import SqlStatement
 

@@ -3,6 +3,8 @@
 import os
 import sqlite3
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Literal
 
@@ -10,7 +12,22 @@ from otel_zernel.errors import CannotStart
 from otel_zernel_libraries.files.writing import OWNER_AND_GROUP
 from otel_zernel_libraries.store.reading import NoTables
 from otel_zernel_libraries.store.schema import statements_by_version
-from otel_zernel_libraries.store.sqlite.transactions import transaction
+
+
+@contextmanager
+def transaction(
+    connection: sqlite3.Connection, lock: Literal["IMMEDIATE", "EXCLUSIVE"] = "IMMEDIATE"
+) -> Iterator[None]:
+    """One transaction: what it writes is in the file at the exit. An error undoes it."""
+    connection.execute(f"BEGIN {lock}")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
 
 APPLICATION_ID: Final = 0x6F7A7374
 """`ozst` in ASCII, in the header of the file: another program's database is refused."""

@@ -22,9 +22,8 @@ from otel_zernel_libraries.store.rows.batch_rows import BatchRows, SeriesRemoved
 from otel_zernel_libraries.store.rows.points import Row
 from otel_zernel_libraries.store.rows.series_cache import SeriesCache, StoredResource, StoredScope, StoredSeries
 from otel_zernel_libraries.store.rows.tables import EXEMPLARS, TABLES, WITH_EXEMPLARS, PointTable
-from otel_zernel_libraries.store.sqlite.connecting import FileIdentity, file_identity, open_writer
+from otel_zernel_libraries.store.sqlite.connecting import FileIdentity, file_identity, open_writer, transaction
 from otel_zernel_libraries.store.sqlite.failures import breaks_connection, failed_start, failed_write
-from otel_zernel_libraries.store.sqlite.transactions import transaction
 from otel_zernel_libraries.store.writer import StoreWriter, WriterOptions, Written
 
 _SOME: Final = 1000

@@ -16,8 +16,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Span
 from otel_zernel.batch import Batch
 from otel_zernel.otlp.staleness import has_no_value
 from otel_zernel_libraries.training import semconv
-from otel_zernel_libraries.training.distributions import HistogramPoint
-from otel_zernel_libraries.training.durations import Counts, RecentDurations
+from otel_zernel_libraries.training.durations import Counts, HistogramPoint, RecentDurations
 from otel_zernel_libraries.training.increases import DurationIncreases, series_of
 from otel_zernel_libraries.training.interval_spans import ProcessSpan, interval_of
 from otel_zernel_libraries.training.points import LONGEST_TEXT, SeenValue, numbers_of, scalars_of

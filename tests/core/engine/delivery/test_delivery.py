@@ -18,8 +18,7 @@ from otel_zernel.batch import Batch, ItemCount
 from otel_zernel.clock import SystemClock
 from otel_zernel.delivery_config import LOCAL, RemoteExporterConfig, RetryConfig
 from otel_zernel.engine.delivery import Delivery
-from otel_zernel.engine.delivery.progress import LONGEST_PAUSE, Progress
-from otel_zernel.engine.delivery.sending import LAST_ATTEMPT, backoff
+from otel_zernel.engine.delivery.sending import LAST_ATTEMPT, LONGEST_PAUSE, Progress, backoff
 from otel_zernel.errors import Permanent, Retryable
 from otel_zernel.telemetry import Instruments
 from otel_zernel.testing import FakeClock, make_context, until
