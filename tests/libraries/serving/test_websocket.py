@@ -30,8 +30,12 @@ from tests.libraries.serving.frames import (
 pytestmark = ON_BOTH_LOOPS
 
 
-async def test_a_foreign_client_gets_its_messages_back() -> None:
-    echo = Echo()
+@pytest.fixture
+def echo() -> Echo:
+    return Echo()
+
+
+async def test_a_foreign_client_gets_its_messages_back(echo: Echo) -> None:
     async with echoing(echo) as address, connected(address) as client:
         for message in ("", "hello", "€" * 10_000, b"\0\xff" * 30_000):
             await client.send(message)
@@ -51,8 +55,7 @@ async def test_a_server_without_websockets_answers_by_http() -> None:
             await connected(address)
 
 
-async def test_the_end_of_the_server_closes_a_websocket_at_once() -> None:
-    echo = Echo()
+async def test_the_end_of_the_server_closes_a_websocket_at_once(echo: Echo) -> None:
     async with contextlib.AsyncExitStack() as stack:
         async with echoing(echo) as address:
             client = await stack.enter_async_context(connected(address))
@@ -64,8 +67,7 @@ async def test_the_end_of_the_server_closes_a_websocket_at_once() -> None:
         await until(lambda: not echo.open)
 
 
-async def test_a_client_that_goes_without_a_word_is_noticed() -> None:
-    echo = Echo()
+async def test_a_client_that_goes_without_a_word_is_noticed(echo: Echo) -> None:
     async with echoing(echo) as address:
         async with raw(address):
             await until(lambda: echo.open == 1)
@@ -92,8 +94,9 @@ async def test_a_client_that_goes_without_a_word_is_noticed() -> None:
         *("unknown opcode", "long ping", "not masked", "reserved bits", "thirty thousand at once"),
     ],
 )
-async def test_a_violation_closes_the_connection_with_the_code_of_the_standard(sent: bytes, code: int) -> None:
-    echo = Echo()
+async def test_a_violation_closes_the_connection_with_the_code_of_the_standard(
+    echo: Echo, sent: bytes, code: int
+) -> None:
     async with echoing(echo) as address, raw(address) as (reader, writer):
         writer.write(sent)
         assert await close_code(reader) == code
@@ -143,8 +146,7 @@ async def test_a_websocket_may_follow_another_request() -> None:
         writer.close()
 
 
-async def test_a_frame_before_the_answer_of_the_handshake_ends_the_connection() -> None:
-    echo = Echo()
+async def test_a_frame_before_the_answer_of_the_handshake_ends_the_connection(echo: Echo) -> None:
     async with echoing(echo) as address, raw(address, "/silent") as (reader, writer):
         await until(lambda: echo.silent)
         writer.write(frame(3))
@@ -153,8 +155,7 @@ async def test_a_frame_before_the_answer_of_the_handshake_ends_the_connection() 
 
 
 @pytest.mark.parametrize("sent", [b"\x81", b"\x81\xfe\xff\xff\0\0\0\0half"], ids=["half a head", "half a frame"])
-async def test_a_client_that_stops_in_a_frame_is_disconnected(sent: bytes) -> None:
-    echo = Echo()
+async def test_a_client_that_stops_in_a_frame_is_disconnected(echo: Echo, sent: bytes) -> None:
     async with echoing(echo, ping_interval=0.1, ping_timeout=0.1) as address, raw(address) as (reader, writer):
         writer.write(sent)
         assert await close_code(reader) == 1011
@@ -172,8 +173,7 @@ def allocating_at_most(size: int) -> Iterator[None]:
         tracemalloc.stop()
 
 
-async def test_a_client_that_reads_nothing_is_disconnected_and_costs_little() -> None:
-    echo = Echo()
+async def test_a_client_that_reads_nothing_is_disconnected_and_costs_little(echo: Echo) -> None:
     with allocating_at_most(64 << 20):
         async with echoing(echo, write_time=0.5, ping_interval=60) as address, raw(address) as (_, writer):
             with contextlib.suppress(ConnectionError):
@@ -194,8 +194,7 @@ async def test_empty_fragments_without_an_end_take_no_memory() -> None:
             assert await reader.readexactly(4) == b"\x81\x02ab"
 
 
-async def test_all_places_are_served_and_the_next_client_gets_503() -> None:
-    echo = Echo()
+async def test_all_places_are_served_and_the_next_client_gets_503(echo: Echo) -> None:
     async with contextlib.AsyncExitStack() as stack, echoing(echo, connections=200) as address:
         clients: list[ClientConnection] = []
         for _ in range(20):

@@ -33,6 +33,11 @@ class Closed(Processor):
         return [batch]
 
 
+@pytest.fixture
+def counted() -> Counting:
+    return Counting()
+
+
 def kill(sink: Sink) -> None:
     """Makes every attempt of the exporter fail."""
     sink.failures = [Retryable("down") for _ in range(100_000)]
@@ -62,9 +67,8 @@ async def test_a_dead_exporter_loses_its_overflow_and_the_healthy_one_gets_every
 
 
 async def test_an_overflow_is_counted_and_logged_once_however_many_batches_it_costs(
-    caplog: pytest.LogCaptureFixture,
+    counted: Counting, caplog: pytest.LogCaptureFixture
 ) -> None:
-    counted = Counting()
     async with wiring(retry=DOWN, instruments=counted.instruments) as it:
         healthy, dead = await two_exporters(it, queue_size=1)
         emit = it.emit_into(it.pipeline("p", [], [healthy, dead]))
@@ -78,8 +82,7 @@ async def test_an_overflow_is_counted_and_logged_once_however_many_batches_it_co
         assert len([line for line in caplog.messages if "sending queue is full" in line]) == 1
 
 
-async def test_a_single_dead_exporter_holds_back_a_file_and_loses_nothing() -> None:
-    counted = Counting()
+async def test_a_single_dead_exporter_holds_back_a_file_and_loses_nothing(counted: Counting) -> None:
     retry = {"initial_interval": "10ms", "max_elapsed_time": "0s"}
     async with piping(retry=retry, instruments=counted.instruments, queue_size=5) as (emit, delivery, sink):
         kill(sink)
@@ -100,8 +103,7 @@ async def test_a_single_dead_exporter_holds_back_a_file_and_loses_nothing() -> N
         assert delivery.lost == 0
 
 
-async def test_a_waiting_batch_is_counted_once_however_often_its_source_emits_it() -> None:
-    counted = Counting()
+async def test_a_waiting_batch_is_counted_once_however_often_its_source_emits_it(counted: Counting) -> None:
     async with piping(retry=DOWN, instruments=counted.instruments, queue_size=1) as (emit, _, sink):
         kill(sink)
         await emit(batch_of(1.0))
@@ -116,8 +118,7 @@ async def test_a_waiting_batch_is_counted_once_however_often_its_source_emits_it
         assert losses_of(sink) == {}
 
 
-async def test_a_batch_that_waited_and_is_dropped_by_one_queue_is_counted_once_there() -> None:
-    counted = Counting()
+async def test_a_batch_that_waited_and_is_dropped_by_one_queue_is_counted_once_there(counted: Counting) -> None:
     async with wiring(retry=DOWN, instruments=counted.instruments) as it:
         deliveries = [await it.delivery(queue_size=1), await it.delivery(queue_size=1)]
         for sink in it.sinks:
@@ -212,8 +213,7 @@ async def test_an_exporter_that_does_not_get_a_signal_takes_no_part_in_its_admis
             await emit(one_span())
 
 
-async def test_a_batch_that_a_processor_refuses_was_seen_by_no_processor() -> None:
-    counted = Counting()
+async def test_a_batch_that_a_processor_refuses_was_seen_by_no_processor(counted: Counting) -> None:
     async with wiring(instruments=counted.instruments) as it:
         delivery, (keeping, keeper), (closing, closed) = await it.delivery(), staged(Keeper), staged(Closed)
         emit = it.emit_into(it.pipeline("a", [keeping], [delivery]), it.pipeline("b", [stage_of(Doubler), closing], []))

@@ -13,8 +13,7 @@ from tests.core.engine.wiring import RecordingQueue
 from tests.core.parts import batch_of, every_signal, values_of
 
 
-def test_a_leased_entry_is_removed_when_it_is_acknowledged() -> None:
-    queue = RecordingQueue()
+def test_a_leased_entry_is_removed_when_it_is_acknowledged(queue: RecordingQueue) -> None:
     queue.put_all(batch_of(1.0), batch_of(2.0))
     first, second = queue.lease_all()
     assert (len(queue), queue.size, queue.waiting(), queue.removed) == (0, 0, ItemCount(), [])
@@ -24,8 +23,7 @@ def test_a_leased_entry_is_removed_when_it_is_acknowledged() -> None:
     assert queue.removed == [2.0, 1.0]
 
 
-def test_the_oldest_entry_of_other_signals_is_leased_before_those_of_a_signal_that_waits() -> None:
-    queue = RecordingQueue()
+def test_the_oldest_entry_of_other_signals_is_leased_before_those_of_a_signal_that_waits(queue: RecordingQueue) -> None:
     spans = every_signal().only({"traces"})
     queue.put_all(batch_of(1.0), batch_of(2.0), spans, batch_of(3.0))
     lease = queue.lease({"metrics"})
@@ -35,8 +33,7 @@ def test_the_oldest_entry_of_other_signals_is_leased_before_those_of_a_signal_th
     assert values_of(request.batch for request in queue.lease_all()) == [1.0, 2.0, 3.0]
 
 
-async def test_entries_that_are_given_back_are_leased_again_in_their_order() -> None:
-    queue = RecordingQueue()
+async def test_entries_that_are_given_back_are_leased_again_in_their_order(queue: RecordingQueue) -> None:
     queue.put_all(batch_of(1.0), batch_of(2.0))
     [joined] = await join_and_split(queue.lease_all(), 0)
     queue.put(batch_of(3.0))
@@ -46,8 +43,7 @@ async def test_entries_that_are_given_back_are_leased_again_in_their_order() -> 
     assert queue.removed == []
 
 
-async def test_an_entry_in_several_requests_is_removed_with_the_last() -> None:
-    queue = RecordingQueue()
+async def test_an_entry_in_several_requests_is_removed_with_the_last(queue: RecordingQueue) -> None:
     queue.put_all(batch_of(1.0, 2.0), batch_of(3.0))
     requests = await join_and_split(queue.lease_all(), 1)
     assert [values_of([request.batch]) for request in requests] == [[1.0], [2.0], [3.0]]
@@ -58,8 +54,7 @@ async def test_an_entry_in_several_requests_is_removed_with_the_last() -> None:
     assert queue.removed == [1.0, 2.0, 3.0]
 
 
-async def test_an_entry_comes_back_once_and_whole_even_if_a_part_was_delivered() -> None:
-    queue = RecordingQueue()
+async def test_an_entry_comes_back_once_and_whole_even_if_a_part_was_delivered(queue: RecordingQueue) -> None:
     queue.put(batch_of(1.0, 2.0, 3.0))
     first, second, third = await join_and_split(queue.lease_all(), 1)
     first.acknowledge()

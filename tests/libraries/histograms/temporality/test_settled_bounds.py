@@ -50,6 +50,11 @@ class Settling:
         return metrics_in(self.bounds.convert(batch, self.dropped).metrics)
 
 
+@pytest.fixture
+def settling() -> Settling:
+    return Settling()
+
+
 def marked(metric: Metric) -> Metric:
     """The metric as `ebpf` and `phases` mark it."""
     header = encode_metric(Descriptor(metric.name, metric.unit, "histogram", moving_bounds=True), b"")
@@ -133,8 +138,7 @@ def one(bounds: list[float], counts: list[int], *, start: float = 1, time: float
     return as_cumulative(explicit(start, time, bounds, counts, sum=1.0))
 
 
-def test_bounds_that_stay_are_forwarded_as_the_bytes_that_arrived() -> None:
-    settling = Settling()
+def test_bounds_that_stay_are_forwarded_as_the_bytes_that_arrived(settling: Settling) -> None:
     for time in (10, 20, 30):
         encoded = data(one([1, 2], [time, 0, 0], time=time)).SerializeToString()
         encoded += b"\xfa\x3e\x01x"  # an unknown field, which a new encoding would move
@@ -143,8 +147,7 @@ def test_bounds_that_stay_are_forwarded_as_the_bytes_that_arrived() -> None:
         assert settled.metrics.resource_metrics[0].scope_metrics[0].metrics[0].HasField("histogram")
 
 
-def test_a_sender_that_begins_again_with_other_bounds_does_not_move_them() -> None:
-    settling = Settling()
+def test_a_sender_that_begins_again_with_other_bounds_does_not_move_them(settling: Settling) -> None:
     settling.metrics(one([1, 2], [1, 2, 3]))
     [again] = settling.metrics(one([1, 5], [4, 0, 4], start=15, time=20))
     assert again.WhichOneof("data") == "histogram"
@@ -190,8 +193,7 @@ def test_points_that_cannot_be_settled_are_dropped_and_counted() -> None:
     assert settling.dropped.counts == {"out_of_order": 1, "invalid": 1, "max_series": 1}
 
 
-def test_the_end_of_a_series_is_passed_on_and_frees_its_memory() -> None:
-    settling = Settling()
+def test_the_end_of_a_series_is_passed_on_and_frees_its_memory(settling: Settling) -> None:
     settling.metrics(marked(one([1], [1, 0])))
     ended = marked(one([1], [0, 0], time=20))
     ended.histogram.data_points[0].flags = 1
@@ -200,15 +202,13 @@ def test_the_end_of_a_series_is_passed_on_and_frees_its_memory() -> None:
     assert len(settling.bounds) == 0
 
 
-def test_negative_values_and_zeros_keep_their_sides() -> None:
-    settling = Settling()
+def test_negative_values_and_zeros_keep_their_sides(settling: Settling) -> None:
     [metric] = settling.metrics(marked(explicit(0, 10, [-2.0, -1.0, 0.0, 1.0], [0, 3, 0, 4, 0])))
     [point] = metric.exponential_histogram.data_points
     assert (sum(point.negative.bucket_counts), point.zero_count, sum(point.positive.bucket_counts)) == (3, 0, 4)
 
 
-def test_a_count_without_buckets_is_placed_at_its_mean() -> None:
-    settling = Settling()
+def test_a_count_without_buckets_is_placed_at_its_mean(settling: Settling) -> None:
     metric = marked(explicit(0, 10, [], [], sum=8.0))
     metric.histogram.data_points[0].count = 4
     [settled] = settling.metrics(metric)
@@ -226,8 +226,9 @@ def with_gpu(metric: Metric, gpu: str) -> Metric:
 @pytest.mark.parametrize(
     ("bounds", "counts"), [([1.0, math.inf], [1, 2, 0]), ([1.0, 2.0], [1, 2]), ([2.0, 1.0], [1, 1, 1])]
 )
-def test_a_malformed_point_is_never_watched_and_harms_no_other_series(bounds: list[float], counts: list[int]) -> None:
-    settling = Settling()
+def test_a_malformed_point_is_never_watched_and_harms_no_other_series(
+    settling: Settling, bounds: list[float], counts: list[int]
+) -> None:
     settling.metrics(with_gpu(one(bounds, counts), "0"), with_gpu(one([1, 2], [1, 1, 1]), "1"))
     for time in (20, 30):
         good = [
@@ -238,8 +239,7 @@ def test_a_malformed_point_is_never_watched_and_harms_no_other_series(bounds: li
     assert settling.dropped.counts == {}
 
 
-def test_a_start_that_moves_by_nanoseconds_does_not_hide_moving_bounds() -> None:
-    settling = Settling()
+def test_a_start_that_moves_by_nanoseconds_does_not_hide_moving_bounds(settling: Settling) -> None:
     settling.metrics(one([1, 2], [1, 2, 3], start=1))
     [moved] = settling.metrics(one([1, 5], [1, 6, 0], start=1.000001, time=20))
     assert moved.WhichOneof("data") == "exponential_histogram"

@@ -21,6 +21,11 @@ from otel_zernel_libraries.serving.api.server import api_server
 from tests.api_server import FakeApiServer
 
 
+@pytest.fixture
+def server() -> FakeApiServer:
+    return FakeApiServer()
+
+
 def says(word: str) -> Any:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await json_answer(send, {"route": word, **scope["path_params"]})
@@ -78,8 +83,7 @@ WORKERS = [
         ("/files/a/b.js", {"route": "file", "path": "a/b.js"}),
     ],
 )
-async def test_a_request_reaches_the_most_specific_route(path: str, expected: Any) -> None:
-    server = FakeApiServer()
+async def test_a_request_reaches_the_most_specific_route(server: FakeApiServer, path: str, expected: Any) -> None:
     with server.serve("exporters::a", WORKERS):
         assert (await server.get(path)).json == expected
 
@@ -98,8 +102,9 @@ async def test_a_request_reaches_the_most_specific_route(path: str, expected: An
         ("GET", "/ws", 426, "/ws is served by WebSocket"),
     ],
 )
-async def test_every_other_request_gets_a_sentence(method: str, path: str, status: int, sentence: str) -> None:
-    server = FakeApiServer()
+async def test_every_other_request_gets_a_sentence(
+    server: FakeApiServer, method: str, path: str, status: int, sentence: str
+) -> None:
     with server.serve("exporters::a", WORKERS):
         answer = await server.request(method, path)
     assert answer.status == status
@@ -107,15 +112,13 @@ async def test_every_other_request_gets_a_sentence(method: str, path: str, statu
     assert ("allow" in answer.headers) == (status == 405)
 
 
-async def test_a_websocket_without_a_route_is_denied() -> None:
-    server = FakeApiServer()
+async def test_a_websocket_without_a_route_is_denied(server: FakeApiServer) -> None:
     with server.serve("exporters::a", WORKERS):
         async with server.websocket("/api/workers") as connection:
             assert (await connection.next())["status"] == 404
 
 
-async def test_a_body_has_a_bound_and_a_query_too() -> None:
-    server = FakeApiServer()
+async def test_a_body_has_a_bound_and_a_query_too(server: FakeApiServer) -> None:
     with server.serve("exporters::a", WORKERS):
         assert (await server.request("POST", "/api/tasks?a=1&a=2&b=", b"x" * 10)).json == {
             "length": 10,
@@ -126,8 +129,7 @@ async def test_a_body_has_a_bound_and_a_query_too() -> None:
         assert (await server.request("POST", "/api/tasks?" + "a=1&" * 101)).status == 400
 
 
-async def test_a_head_request_gets_no_body_even_of_an_endless_answer() -> None:
-    server = FakeApiServer()
+async def test_a_head_request_gets_no_body_even_of_an_endless_answer(server: FakeApiServer) -> None:
     with server.serve("exporters::a", [Route("/api/workers", says("all")), Route("/stream", plain_twice)]):
         answer = await server.request("HEAD", "/api/workers")
         assert (answer.status, answer.body, answer.headers["content-length"]) == (200, b"", "15")
@@ -140,8 +142,7 @@ async def plain_twice(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.body", "body": b"x", "more_body": True})
 
 
-async def test_a_path_belongs_to_one_component() -> None:
-    server = FakeApiServer()
+async def test_a_path_belongs_to_one_component(server: FakeApiServer) -> None:
     with server.serve("exporters::a", WORKERS):
         other = server.serve("exporters::b", [Route("/free", echo), Route("/api/workers/{other}", echo)])
         with pytest.raises(CannotStart, match="exporters::b: exporters::a already serves /api/workers/"):
@@ -151,8 +152,7 @@ async def test_a_path_belongs_to_one_component() -> None:
         assert (await server.get("/api/workers")).status == 200
 
 
-async def test_one_component_cannot_have_a_path_twice() -> None:
-    server = FakeApiServer()
+async def test_one_component_cannot_have_a_path_twice(server: FakeApiServer) -> None:
     with pytest.raises(ValueError, match="exporters::a has /x twice"):
         server.serve("exporters::a", [Route("/x", echo), Route("/x", echo)]).__enter__()
     assert (await server.get("/x")).status == 404
@@ -164,8 +164,7 @@ def test_a_path_that_is_not_well_formed_is_refused(path: str) -> None:
         Route(path, echo)
 
 
-async def test_the_stream_of_a_component_that_leaves_has_an_end() -> None:
-    server = FakeApiServer()
+async def test_the_stream_of_a_component_that_leaves_has_an_end(server: FakeApiServer) -> None:
     serving = server.serve("exporters::a", [Route("/stream", endless), Route("/deaf", deaf), Route("/silent", silent)])
     serving.__enter__()
     async with server.stream("/stream") as one, server.stream("/deaf") as other, server.stream("/silent") as third:
@@ -180,8 +179,7 @@ async def test_the_stream_of_a_component_that_leaves_has_an_end() -> None:
     assert (await server.get("/other")).status == 404
 
 
-async def test_the_websocket_of_a_component_that_leaves_is_closed_as_at_a_restart() -> None:
-    server = FakeApiServer()
+async def test_the_websocket_of_a_component_that_leaves_is_closed_as_at_a_restart(server: FakeApiServer) -> None:
     serving = server.serve("exporters::a", WORKERS)
     serving.__enter__()
     async with server.websocket("/ws") as connection:
@@ -192,8 +190,7 @@ async def test_the_websocket_of_a_component_that_leaves_is_closed_as_at_a_restar
         assert await connection.next() == {"type": "websocket.close", "code": 1012}
 
 
-async def test_a_component_that_is_cancelled_leaves_its_websockets_too() -> None:
-    server = FakeApiServer()
+async def test_a_component_that_is_cancelled_leaves_its_websockets_too(server: FakeApiServer) -> None:
 
     async def receiver() -> None:
         with server.serve("receivers::a", WORKERS):
@@ -223,8 +220,7 @@ async def test_a_route_that_fails_answers_500_and_hides_the_reason(caplog: pytes
     assert "The API's route /fails failed" in caplog.text
 
 
-async def test_numbers_that_are_not_json_are_refused() -> None:
-    server = FakeApiServer()
+async def test_numbers_that_are_not_json_are_refused(server: FakeApiServer) -> None:
 
     async def wrong(scope: Any, receive: Any, send: Any) -> None:
         await json_answer(send, {"x": float("nan")})
@@ -237,8 +233,7 @@ async def test_numbers_that_are_not_json_are_refused() -> None:
         assert (await server.get("/plain")).body == b"ok"
 
 
-def test_a_component_finds_the_extension_or_says_what_is_wrong() -> None:
-    server = FakeApiServer()
+def test_a_component_finds_the_extension_or_says_what_is_wrong(server: FakeApiServer) -> None:
     other = Extension(ComponentConfig(), make_context("extensions", "other"))
     context = make_context("exporters", "live", extensions={"api": server, "other": other})
     assert api_server("api", context, "exporters::live::api") is server
