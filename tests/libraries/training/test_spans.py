@@ -4,7 +4,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import get_args
 
@@ -178,143 +178,107 @@ def test_a_span_is_read_as_it_was_written(kind: str, data: st.DataObject) -> Non
         assert interval_of(sent) == span
 
 
-@dataclass(frozen=True)
-class Kind:
-    """One kind of span, with all attributes that it may have."""
-
-    span: AnySpan
-    optional: frozenset[str]
-    """Attributes that a span of this kind may lack."""
-
-
-PHASE = "zernel.phase"
 ALL = Evidence(blocked_ns=1, file_faults=2, faults=3, read=4, copies=5)
-PARTS = {"zernel.operators.parts", "zernel.operators.time", "zernel.operators.edges"}
-GAPS = {f"zernel.gap.{name}" for name in ("file.faults", "faults", "copies", "blocked", "read")}
-TAILS = {f"zernel.tail.{name}" for name in ("file.faults", "faults", "copies", "blocked", "read")}
-SHARED = {"zernel.collective.communicator", "zernel.rank", "zernel.world_size", "zernel.collective.sequence"}
-ENDING = {"process.exit.code", "process.signal"}
-ENDING |= {f"zernel.process.{name}" for name in ("signal", "out_of_memory", "exec")}
 BOTH = (
     Snapshot._make(
         (1, tuple(range(len(STATES))), *range(13), (1, 2, 3, 4), (5, 6, 7, 8), *range(9), tuple(range(8)))
     ).to_bytes()
     * 2
 )
-SNAPS = {"zernel.snapshot.begin", "zernel.snapshot.end"}
-KINDS: dict[str, Kind] = {
-    "data_loading": Kind(
-        ThreadSpan("data_loading", "load", 1, 2, 3, "unknown", issued=4, snapshots=BOTH),
-        frozenset({PHASE, "zernel.collective.issued", *SNAPS}),
+KINDS: dict[str, AnySpan] = {
+    "data_loading": ThreadSpan("data_loading", "load", 1, 2, 3, "unknown", issued=4, snapshots=BOTH),
+    "sync": ThreadSpan("sync", "c10d::Work::wait", 1, 2, 3, "unknown", snapshots=BOTH),
+    "user": ThreadSpan("user", "user", 1, 2, 3, "unknown", scope_name="a", snapshots=BOTH),
+    "collective": CollectiveSpan("send", 1, 2, 3, "host_enqueue", 0, "0x1", "unknown", "ab", 4, 0, 2, BOTH),
+    "operators": OperatorsSpan(
+        thread=1,
+        start_ns=2,
+        end_ns=3,
+        phase="gpu_compute",
+        operators=0,
+        operator_kind="model",
+        ending="next",
+        grad=False,
+        parts=2,
+        covered_ns=5,
+        edges_us=(0, 1, 2, 3),
+        gap=ALL,
+        tail=ALL,
+        snapshots=BOTH,
     ),
-    "sync": Kind(
-        ThreadSpan("sync", "c10d::Work::wait", 1, 2, 3, "unknown", snapshots=BOTH), frozenset({PHASE, *SNAPS})
+    "operators that are one part": OperatorsSpan(
+        thread=1, start_ns=2, end_ns=3, operators=1, operator_kind="update", ending="region", grad=True
     ),
-    "user": Kind(
-        ThreadSpan("user", "user", 1, 2, 3, "unknown", scope_name="a", snapshots=BOTH),
-        frozenset({PHASE, "zernel.scope.name", *SNAPS}),
+    "process that exits": ProcessSpan(1, 2, 3, Ending("exit", exit_code=0), "unknown"),
+    "process that is killed": ProcessSpan(
+        1, 2, 3, Ending("signal", signal=9, signal_name="SIGKILL", is_out_of_memory=True), "unknown"
     ),
-    "collective": Kind(
-        CollectiveSpan("send", 1, 2, 3, "host_enqueue", 0, "0x1", "unknown", "ab", 4, 0, 2, BOTH),
-        frozenset({PHASE, *SHARED, *SNAPS}),
+    "process that executes": ProcessSpan(1, 2, 3, Ending("exec", program="sh"), "unknown"),
+    "worker that exits": WorkerSpan(1, 2, 3, Ending("exit", exit_code=1), "unknown"),
+    "worker that is killed": WorkerSpan(
+        1, 2, 3, Ending("signal", signal=9, signal_name="SIGKILL", is_out_of_memory=True), "unknown"
     ),
-    "operators": Kind(
-        OperatorsSpan(
-            thread=1,
-            start_ns=2,
-            end_ns=3,
-            phase="gpu_compute",
-            operators=0,
-            operator_kind="model",
-            ending="next",
-            grad=False,
-            parts=2,
-            covered_ns=5,
-            edges_us=(0, 1, 2, 3),
-            gap=ALL,
-            tail=ALL,
-            snapshots=BOTH,
-        ),
-        frozenset({PHASE, *PARTS, *GAPS, *TAILS, *SNAPS}),
+    "worker that executes": WorkerSpan(1, 2, 3, Ending("exec", program="sh"), "unknown"),
+    "device": DeviceSpan(1, 2, 3, b"\xff", "unknown"),
+    "skipped": SkippedSpan(1, 2, 3, 4, "unknown"),
+    "step": StepSpan(
+        start_ns=1,
+        end_ns=2,
+        number=3,
+        kind="training",
+        boundary="loader",
+        thread=4,
+        pid=5,
+        job_number=6,
+        is_lossy=False,
+        overlap_ns=0,
+        phase_ns=(0, 1, 2, 3, 4),
+        cause="segment",
     ),
-    "operators that are one part": Kind(
-        OperatorsSpan(thread=1, start_ns=2, end_ns=3, operators=1, operator_kind="update", ending="region", grad=True),
-        frozenset(),
+    "steps": MergedStepsSpan(
+        start_ns=1,
+        end_ns=2,
+        number=3,
+        kind="training",
+        thread=4,
+        pid=5,
+        phase_ns=(0, 1, 2, 3, 4),
+        durations_ns=(1, 2),
     ),
-    "process that exits": Kind(
-        ProcessSpan(1, 2, 3, Ending("exit", exit_code=0), "unknown"), frozenset({PHASE, *ENDING})
-    ),
-    "process that is killed": Kind(
-        ProcessSpan(1, 2, 3, Ending("signal", signal=9, signal_name="SIGKILL", is_out_of_memory=True), "unknown"),
-        frozenset({PHASE, *ENDING}),
-    ),
-    "process that executes": Kind(
-        ProcessSpan(1, 2, 3, Ending("exec", program="sh"), "unknown"), frozenset({PHASE, *ENDING})
-    ),
-    "worker that exits": Kind(WorkerSpan(1, 2, 3, Ending("exit", exit_code=1), "unknown"), frozenset({PHASE, *ENDING})),
-    "worker that is killed": Kind(
-        WorkerSpan(1, 2, 3, Ending("signal", signal=9, signal_name="SIGKILL", is_out_of_memory=True), "unknown"),
-        frozenset({PHASE, *ENDING}),
-    ),
-    "worker that executes": Kind(
-        WorkerSpan(1, 2, 3, Ending("exec", program="sh"), "unknown"), frozenset({PHASE, *ENDING})
-    ),
-    "device": Kind(DeviceSpan(1, 2, 3, b"\xff", "unknown"), frozenset({PHASE})),
-    "skipped": Kind(SkippedSpan(1, 2, 3, 4, "unknown"), frozenset({PHASE})),
-    "step": Kind(
-        StepSpan(
-            start_ns=1,
-            end_ns=2,
-            number=3,
-            kind="training",
-            boundary="loader",
-            thread=4,
-            pid=5,
-            job_number=6,
-            is_lossy=False,
-            overlap_ns=0,
-            phase_ns=(0, 1, 2, 3, 4),
-            cause="segment",
-        ),
-        frozenset(
-            {"zernel.step.boundary", "process.pid", "zernel.job.step.number", "zernel.phase.source", "zernel.cause"}
-        ),
-    ),
-    "steps": Kind(
-        MergedStepsSpan(
-            start_ns=1,
-            end_ns=2,
-            number=3,
-            kind="training",
-            thread=4,
-            pid=5,
-            phase_ns=(0, 1, 2, 3, 4),
-            durations_ns=(1, 2),
-        ),
-        frozenset({"process.pid", "zernel.phase.source"}),
-    ),
-    "segment": Kind(
-        SegmentSpan("forward", 1, 2, "gpu_compute", "forward", "forward", "operator"),
-        frozenset({"zernel.position", "zernel.activity"}),
-    ),
-    "job step that lacks a rank": Kind(JobStepSpan(start_ns=1, end_ns=2, number=3, ranks=3, world_size=4), frozenset()),
-    "job step": Kind(
-        JobStepSpan(
-            start_ns=1,
-            end_ns=2,
-            number=3,
-            ranks=4,
-            world_size=4,
-            critical_path=CriticalPath(0, {"data_loading": 2, "unknown": 1}),
-        ),
-        frozenset({"zernel.step.critical_path.rank", "zernel.step.critical_path.unknown"}),
+    "segment": SegmentSpan("forward", 1, 2, "gpu_compute", "forward", "forward", "operator"),
+    "job step that lacks a rank": JobStepSpan(start_ns=1, end_ns=2, number=3, ranks=3, world_size=4),
+    "job step": JobStepSpan(
+        start_ns=1,
+        end_ns=2,
+        number=3,
+        ranks=4,
+        world_size=4,
+        critical_path=CriticalPath(0, {"data_loading": 2, "unknown": 1}),
     ),
 }
-CASES = [(kind, pair.key) for kind, case in KINDS.items() for pair in case.span.to_span().attributes]
+"""Each kind of span with all attributes that it may have, some in several ways."""
+CASES = [(kind, pair.key) for kind, span in KINDS.items() for pair in span.to_span().attributes]
+
+TOGETHER = {f"zernel.step.critical_path.{name}" for name in ("phase", "data_loading")}
+"""Attributes that a span with a critical path needs."""
+NAMES = re.compile(r"`((?:zernel|process|thread)\.[A-Za-z0-9_.]+)`")
+ANY_PHASE = re.compile(rf"({'|'.join(PHASES)})$")
+
+
+@cache
+def on_the_page() -> dict[str, tuple[set[str], set[str]]]:
+    """By kind of span: the attributes that all spans have, and those that some have, by the tables of docs/spans.md."""
+    attributes: dict[str, tuple[set[str], set[str]]] = {}
+    for line in PAGE.read_text("utf-8").splitlines():
+        match line.strip("|").split("|"):
+            case [kinds, always, some] if NAMES.search(always):
+                for kind in re.findall("`(.+?)`", kinds):
+                    attributes[kind] = set(NAMES.findall(always)), set(NAMES.findall(some))
+    return attributes
 
 
 def changed(kind: str, key: str, change: Callable[[Span, int], None]) -> Span:
-    span = KINDS[kind].span.to_span()
+    span = KINDS[kind].to_span()
     change(span, [pair.key for pair in span.attributes].index(key))
     return span
 
@@ -336,18 +300,21 @@ def mistype(span: Span, at: int) -> None:
 def test_a_span_without_an_attribute_that_it_needs_is_malformed(
     kind: str, key: str, change: Callable[[Span, int], None]
 ) -> None:
-    span, case = changed(kind, key, change), KINDS[kind]
-    if key in case.optional:
-        assert type(case.span).from_span(span) != case.span or key == "zernel.phase.source"
+    span, whole = changed(kind, key, change), KINDS[kind]
+    _, some = on_the_page()[kind.partition(" that ")[0]]
+    if key not in TOGETHER and ANY_PHASE.sub("PHASE", key) in some:
+        assert type(whole).from_span(span) != whole or key == "zernel.phase.source"
     else:
         with pytest.raises(MalformedSpan):
-            type(case.span).from_span(span)
+            type(whole).from_span(span)
 
 
-@pytest.mark.parametrize(("kind", "key"), [case for case in CASES if case[1] not in (PHASE, "zernel.phase.source")])
+@pytest.mark.parametrize(
+    ("kind", "key"), [case for case in CASES if case[1] not in ("zernel.phase", "zernel.phase.source")]
+)
 def test_a_span_with_an_attribute_of_another_type_is_malformed(kind: str, key: str) -> None:
     with pytest.raises(MalformedSpan):
-        type(KINDS[kind].span).from_span(changed(kind, key, mistype))
+        type(KINDS[kind]).from_span(changed(kind, key, mistype))
 
 
 def test_a_span_of_another_program_is_of_no_kind() -> None:
@@ -361,21 +328,21 @@ def test_a_span_of_another_program_is_of_no_kind() -> None:
 @pytest.mark.parametrize("seconds", [math.nan, math.inf, -1.0, 1e300])
 @pytest.mark.parametrize(("kind", "key"), [("step", "zernel.phase.unknown"), ("operators", "zernel.gap.blocked")])
 def test_a_time_that_is_none_is_malformed(kind: str, key: str, seconds: float) -> None:
-    span = KINDS[kind].span.to_span()
+    span = KINDS[kind].to_span()
     next(pair for pair in span.attributes if pair.key == key).value.double_value = seconds
     with pytest.raises(MalformedSpan):
-        type(KINDS[kind].span).from_span(span)
+        type(KINDS[kind]).from_span(span)
 
 
 def test_a_time_may_be_an_integer() -> None:
-    span = KINDS["step"].span.to_span()
+    span = KINDS["step"].to_span()
     next(pair for pair in span.attributes if pair.key == "zernel.phase.unknown").value.int_value = 2
     assert StepSpan.from_span(span).phase_ns[-1] == 2_000_000_000
 
 
 @pytest.mark.parametrize("edges", ["9" * 5000, "1 x", "3 2", "1 2 3"])
 def test_edges_that_are_none_are_unknown(edges: str) -> None:
-    span = KINDS["operators"].span.to_span()
+    span = KINDS["operators"].to_span()
     next(pair for pair in span.attributes if pair.key == "zernel.operators.edges").value.string_value = edges
     assert OperatorsSpan.from_span(span).edges_us == ()
 
@@ -395,16 +362,16 @@ def test_an_interval_that_is_no_text_is_malformed(interval: AnyValue) -> None:
 @given(st.permutations(range(14)))
 def test_the_order_of_attributes_does_not_matter(order: list[int]) -> None:
     for kind in ("data_loading", "sync", "user", "collective"):
-        span = KINDS[kind].span.to_span()
+        span = KINDS[kind].to_span()
         pairs = [span.attributes[at] for at in order if at < len(span.attributes)]
         mixed = Span(name=span.name, start_time_unix_nano=2, end_time_unix_nano=3, attributes=pairs)
-        assert interval_of(mixed) == KINDS[kind].span
+        assert interval_of(mixed) == KINDS[kind]
 
 
 def test_a_span_with_the_status_ok_has_not_failed() -> None:
-    span = KINDS["sync"].span.to_span()
+    span = KINDS["sync"].to_span()
     span.status.code = Status.STATUS_CODE_OK
-    assert ThreadSpan.from_span(span) == KINDS["sync"].span
+    assert ThreadSpan.from_span(span) == KINDS["sync"]
 
 
 @given(SPANS["steps"])
@@ -414,31 +381,14 @@ def test_the_bar_of_merged_steps_has_all_of_them(span: AnySpan) -> None:
     assert bar_of(span).phase_ns == span.phase_ns
 
 
-def on_the_page() -> dict[str, tuple[set[str], set[str]]]:
-    """By kind of span: the attributes that all spans have, and those that some have, by the tables of docs/spans.md."""
-    found: dict[str, tuple[set[str], set[str]]] = {}
-    for line in PAGE.read_text("utf-8").splitlines():
-        match line.strip("|").split("|"):
-            case [kinds, always, some] if NAMES.search(always):
-                for kind in re.findall("`(.+?)`", kinds):
-                    found[kind] = set(NAMES.findall(always)), set(NAMES.findall(some))
-    return found
-
-
-NAMES = re.compile(r"`((?:zernel|process|thread)\.[A-Za-z0-9_.]+)`")
-ANY_PHASE = re.compile(rf"({'|'.join(PHASES)})$")
-
-
 def test_the_page_has_the_attributes_of_each_kind() -> None:
-    spans: defaultdict[str, list[tuple[set[str], set[str]]]] = defaultdict(list)
-    """By kind: the attributes of each of its cases, and those that are optional."""
-    for name, case in KINDS.items():
-        written = {pair.key for pair in case.span.to_span().attributes}
-        of_any_phase = {ANY_PHASE.sub("PHASE", key) for key in written}
-        spans[name.split(" that ")[0]].append((of_any_phase, {ANY_PHASE.sub("PHASE", key) for key in case.optional}))
-    expected = {}
-    for kind, cases in spans.items():
-        always = set.intersection(*(written - optional for written, optional in cases))
-        expected[kind] = always, set.union(*(written for written, _ in cases)) - always
+    """The tests above show which of them a span may lack."""
+    written: defaultdict[str, set[str]] = defaultdict(set)
+    for name, span in KINDS.items():
+        written[name.partition(" that ")[0]] |= {ANY_PHASE.sub("PHASE", pair.key) for pair in span.to_span().attributes}
     alike = {"optimizer": "data_loading", "zero_grad": "sync", "backward": "sync", "ddp": "sync"}
-    assert on_the_page() == expected | {kind: expected[other] for kind, other in alike.items()}
+    page = on_the_page()
+    assert {kind: always | some for kind, (always, some) in page.items()} == written | {
+        kind: written[other] for kind, other in alike.items()
+    }
+    assert all(page[kind] == page[other] for kind, other in alike.items())
