@@ -1,5 +1,12 @@
-"""A repeated event is logged at once, then once in each interval with its number. No event is left uncounted."""
+"""A repeated event is logged at once, then once in each interval with its number. No event is left uncounted.
 
+A value is made once, whichever threads need it first.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+from otel_zernel.once import once
 from otel_zernel.repeated import Repeated, RepeatedByKey, more
 from otel_zernel.testing import FakeClock
 
@@ -23,3 +30,28 @@ def test_other_keys_are_due_by_themselves_and_their_number_is_bounded() -> None:
 
 def test_one_event_needs_no_number() -> None:
     assert (more(1), more(1200)) == ("", " (1,200 times since the last line)")
+
+
+THREADS = 8
+
+
+def test_threads_that_come_at_the_same_time_get_one_value() -> None:
+    here = Barrier(2, timeout=10)
+    calls: list[object] = []
+
+    def make() -> object:
+        calls.append(object())
+        if len(calls) == 1:
+            here.wait()  # until another thread asks, too
+        return calls[-1]
+
+    value = once(make)
+
+    def ask(number: int) -> object:
+        if number == 1:
+            here.wait()
+        return value()
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        values = set(pool.map(ask, range(THREADS)))
+    assert len(calls) == len(values) == 1

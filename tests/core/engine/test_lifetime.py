@@ -1,4 +1,7 @@
-"""An error or a hang of a component at its start or end is reported, and the collector goes on."""
+"""An error or a hang of a component at its start or end is reported, and the collector goes on.
+
+A cancellation does not leave work half done.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,6 +12,7 @@ import pytest
 from otel_zernel.engine.lifetime import cancel_and_wait, opened
 from otel_zernel.engine.unbroken import Unbroken
 from otel_zernel.errors import CannotStart
+from otel_zernel.testing import until
 
 
 @asynccontextmanager
@@ -96,3 +100,32 @@ async def test_a_task_whose_work_must_not_be_left_half_done_is_awaited_to_its_en
     gate.set()
     await stopping
     assert ended.is_set()
+
+
+async def test_a_cancellation_is_raised_when_all_of_the_work_is_done() -> None:
+    done: list[int] = []
+    gate = asyncio.Event()
+
+    async def work() -> None:
+        with Unbroken() as unbroken:
+            for piece in range(3):
+                await unbroken.wait(gate.wait())
+                done.append(piece)
+
+    working = asyncio.create_task(work())
+    await asyncio.sleep(0)
+    for _ in range(2):
+        working.cancel()
+        await asyncio.sleep(0)
+    assert not working.done()
+    gate.set()
+    await until(working.done)
+    assert (working.cancelled(), done) == (True, [0, 1, 2])
+
+
+async def test_an_error_in_the_work_is_raised() -> None:
+    async def work() -> None:
+        raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"), Unbroken() as unbroken:
+        await unbroken.wait(work())

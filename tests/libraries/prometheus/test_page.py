@@ -1,6 +1,10 @@
 """Gauges and sums on a page.
 
 The ASGI application of a page.
+
+The labels `job` and `instance`, `target_info`, and resource attributes as labels.
+
+Summaries, histograms and exemplars.
 """
 
 import threading
@@ -11,13 +15,16 @@ import pytest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue, KeyValueList
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Exemplar, NumberDataPoint
 
-from otel_zernel.otlp.points import key_values
-from otel_zernel_libraries.prometheus import Format, Page, metrics_app
+from otel_zernel.otlp.points import Attributes, key_values
+from otel_zernel_libraries.prometheus import Format, Page, ResourceLabels, metrics_app
 from tests.libraries.prometheus.shown import OPENMETRICS, TEXT, Shown
 from tests.otlp import (
     NOW,
     data,
+    ended,
+    exponential,
     gauge,
+    histogram,
     number,
     summary,
     total,
@@ -197,3 +204,131 @@ async def test_health_answers_ok_and_other_requests_are_refused(client: httpx.As
     assert (await client.get("/nothing")).status_code == 404
     refused = await client.post("/metrics")
     assert (refused.status_code, refused.headers["allow"]) == (405, "GET, HEAD")
+
+
+HOST: Attributes = {"service.namespace": "ns", "service.name": "app", "service.instance.id": "i", "host.name": "h"}
+
+
+def test_every_series_has_job_and_instance_and_target_info_has_the_other_attributes(shown: Shown) -> None:
+    shown.update(gauge("a", number(1)), resource=HOST)
+    assert shown.lines() == [
+        'target_info{host_name="h",instance="i",job="ns/app"} 1',
+        'a{instance="i",job="ns/app"} 1',
+    ]
+    assert "# TYPE target_info gauge\n" in shown.text()
+    assert '# TYPE target info\ntarget_info{host_name="h"' in shown.text(OPENMETRICS)
+
+
+def test_target_info_has_the_labels_that_all_resources_of_the_target_share(shown: Shown) -> None:
+    for gpu in ("0", "1"):
+        shown.update(gauge("a", number(1, {"hw.id": gpu})), resource={**HOST, "hw.id": gpu, "only": gpu})
+    assert shown.lines()[0] == 'target_info{host_name="h",instance="i",job="ns/app"} 1'
+
+
+def test_a_resource_without_a_service_has_no_target_info(shown: Shown) -> None:
+    shown.update(gauge("a", number(1)), resource={"host.name": "h"})
+    assert shown.lines() == ["a 1"]
+
+
+def test_a_target_without_other_attributes_has_no_target_info(shown: Shown) -> None:
+    shown.update(gauge("a", number(1)), resource={"service.name": "app"})
+    assert shown.lines() == ['a{job="app"} 1']
+
+
+def test_target_info_is_removed_with_the_last_series(shown: Shown) -> None:
+    shown.update(gauge("a", number(1)), resource=HOST)
+    assert len(shown.lines()) == 2
+    shown.update(gauge("a", ended()), resource=HOST)
+    assert shown.lines() == []
+
+
+def test_a_resource_attribute_named_job_becomes_exported(shown: Shown) -> None:
+    shown.update(gauge("a", number(1)), resource={"service.name": "app", "job": "slurm-7"})
+    assert shown.lines() == ['target_info{exported_job="slurm-7",job="app"} 1', 'a{job="app"} 1']
+
+
+def test_target_labels_can_be_off() -> None:
+    shown = Shown(target_labels=False)
+    shown.update(gauge("a", number(1)), resource=HOST)
+    info = 'host_name="h",service_instance_id="i",service_name="app",service_namespace="ns"'
+    assert shown.lines() == [f"target_info{{{info}}} 1", "a 1"]
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected"),
+    [
+        (ResourceLabels(included=("host.*",)), 'a{host_name="h",job="s",zone="z"} 1'),
+        (ResourceLabels(("*",), excluded=("service.*",)), 'a{host_name="h",job="s",os_type="linux",zone="z"} 1'),
+        (ResourceLabels(excluded=("service.*", "host.name")), 'a{job="s",os_type="linux",zone="z"} 1'),
+        (ResourceLabels(), 'a{job="s",zone="z"} 1'),
+    ],
+)
+def test_chosen_resource_attributes_are_on_every_series(choice: ResourceLabels, expected: str) -> None:
+    shown = Shown(resource_constant_labels=choice)
+    resource: Attributes = {"service.name": "s", "host.name": "h", "os.type": "linux"}
+    shown.update(gauge("a", number(1, {"zone": "z"})), resource=resource)
+    assert shown.lines()[-1] == expected
+
+
+def test_an_attribute_of_a_point_overrides_the_resources() -> None:
+    shown = Shown(resource_constant_labels=ResourceLabels(("hw.id",)))
+    shown.update(gauge("a", number(1, {"hw.id": "point"})), resource={"hw.id": "resource"})
+    assert shown.lines() == ['a{hw_id="point"} 1']
+
+
+def test_a_summary_has_its_quantiles_in_ascending_order(shown: Shown) -> None:
+    shown.update(summary("zernel.cuda.launch.latency", {1: 0.5, 0.99: 0.25, 0: 0.125}, 3, 0.875, {"process.pid": 7}))
+    name, pid = "zernel_cuda_launch_latency_seconds", 'process_pid="7"'
+    assert shown.lines() == [
+        f'{name}{{{pid},quantile="0"}} 0.125',
+        f'{name}{{{pid},quantile="0.99"}} 0.25',
+        f'{name}{{{pid},quantile="1"}} 0.5',
+        f"{name}_count{{{pid}}} 3",
+        f"{name}_sum{{{pid}}} 0.875",
+    ]
+    assert f"# TYPE {name} summary\n" in shown.text()
+
+
+def test_a_histogram_without_buckets_has_count_and_sum(shown: Shown) -> None:
+    shown.update(histogram("a", [], [4], 2.0, unit=""))
+    assert shown.lines() == ['a_bucket{le="+Inf"} 4', "a_count 4", "a_sum 2.0"]
+
+
+@pytest.mark.parametrize(("bounds", "sum_"), [([-1.0, 1.0], 3.0), ([1.0, 2.0], -3.0), ([1.0, 2.0], None)])
+@pytest.mark.parametrize("send_timestamps", [False, True])
+def test_a_sum_that_may_decrease_is_omitted_in_openmetrics_with_its_count(
+    bounds: list[float], sum_: float | None, send_timestamps: bool
+) -> None:
+    shown = Shown(send_timestamps=send_timestamps)
+    shown.update(histogram("a", bounds, [1, 1, 1], sum_))
+    bucket, count = (line.split()[:2] for line in shown.lines()[-2:])
+    assert bucket == ['a_seconds_bucket{le="+Inf"}', "3"]
+    assert count == ["a_seconds_count", "3"]
+    assert shown.lines(OPENMETRICS)[-1].split()[:2] == bucket
+
+
+def test_openmetrics_has_the_greatest_exemplar_of_each_bucket(shown: Shown) -> None:
+    values = [Exemplar(as_double=value, trace_id=bytes([round(value * 10)] * 16)) for value in (0.2, 0.4, 0.3)]
+    values.append(Exemplar(as_int=7, time_unix_nano=NOW, filtered_attributes=key_values({"step": 3})))
+    shown.update(histogram("a", [0.5, 1.0], [3, 0, 1], exemplars=tuple(values), unit=""))
+    assert shown.lines(OPENMETRICS) == [
+        f'a_bucket{{le="0.5"}} 3 # {{trace_id="{"04" * 16}"}} 0.4',
+        'a_bucket{le="1.0"} 3',
+        'a_bucket{le="+Inf"} 4 # {step="3"} 7 1700000000.000',
+    ]
+    assert not any("#" in line for line in shown.lines())
+
+
+def test_an_exponential_histogram_keeps_its_exemplars_when_its_scale_decreases(shown: Shown) -> None:
+    slow = Exemplar(as_double=3.0, trace_id=b"\1" * 16)
+    shown.update(exponential("a", 0, (0, [1, 1]), exemplars=(slow,)))
+    shown.update(exponential("a", -1, (0, [2, 1]), time=NOW + 1))
+    assert [line for line in shown.lines(OPENMETRICS) if "trace_id" in line] == [
+        f'a_seconds_bucket{{le="3.363585661014858"}} 1 # {{trace_id="{"01" * 16}"}} 3.0'
+    ]
+
+
+def test_an_exemplar_with_too_long_labels_keeps_only_its_ids(shown: Shown) -> None:
+    exemplar = Exemplar(as_int=1, span_id=b"12345678", filtered_attributes=key_values({"long": "x" * 128}))
+    shown.update(total("a", number(1, exemplars=[exemplar])))
+    assert shown.lines(OPENMETRICS) == ['a_total 1 # {span_id="3132333435363738"} 1']

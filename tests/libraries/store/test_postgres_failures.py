@@ -3,6 +3,8 @@
 Errors of PostgreSQL after which a transaction succeeds at once, and errors after which it never does.
 
 TLS of connections to PostgreSQL, in the modes of libpq.
+
+Transactions in PostgreSQL that are cancelled.
 """
 
 import asyncio
@@ -18,9 +20,11 @@ import pytest
 
 from otel_zernel.errors import CannotStart, Permanent, Retryable
 from otel_zernel_libraries.store.address import PostgresAddress, parse_url
-from otel_zernel_libraries.store.config import WritableStoreConfig
+from otel_zernel_libraries.store.config import StoreConfig, WritableStoreConfig
+from otel_zernel_libraries.store.postgres.connecting import open_pool
 from otel_zernel_libraries.store.postgres.failures import translated
 from otel_zernel_libraries.store.postgres.schema import VERSION
+from otel_zernel_libraries.store.postgres.transactions import transaction, writing_connection
 from otel_zernel_libraries.store.writer import StoreWriter
 from tests.exporters.otlp.certificates import Authority
 from tests.libraries.store.given import config, gauges, make, points_in, postgres_config, reader, writer, writing
@@ -417,3 +421,17 @@ async def test_unusable_files_are_errors_at_the_start(postgres: PostgresServer, 
     pair = {"cert_file": str(empty), "key_file": str(empty)}
     with pytest.raises(CannotStart, match=r"exporters::sql::tls::cert_file: .* are not a PEM certificate and its key"):
         await stored(postgres, {"mode": "require", **pair})
+
+
+async def test_a_cancellation_within_blocks_that_both_break_the_connection_stays_a_cancellation(
+    postgres: PostgresServer,
+) -> None:
+    """Another error in its place would keep a cancelled task alive, and the collector could not stop."""
+    settings = StoreConfig(url=postgres.url())
+    pool: asyncpg.Pool[asyncpg.Record] = await open_pool(settings.address, settings, "exporters::sql", writable=True)  # type: ignore[arg-type]
+    with pytest.raises(asyncio.CancelledError):
+        async with writing_connection(pool) as connection, transaction(connection):
+            raise asyncio.CancelledError
+    async with writing_connection(pool) as connection:
+        assert await connection.fetchval("SELECT 1") == 1
+    await pool.close()

@@ -1,4 +1,7 @@
-"""Spans: each once, and exactly as they were."""
+"""Spans: each once, and exactly as they were.
+
+What is read back equals what was written.
+"""
 
 import tempfile
 from collections.abc import Iterable
@@ -8,6 +11,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
+from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status, TracesData
 
@@ -21,9 +25,12 @@ from tests.libraries.store.given import (
     TEXT,
     TIME,
     UINT64,
+    any_data,
+    flat,
     gauges,
     normal,
     postgres_config,
+    read_all,
     reading,
     rows_in,
     sqlite_config,
@@ -160,3 +167,23 @@ async def test_metrics_and_spans_share_their_resources(settings: WritableStoreCo
     both.edit_spans().resource_spans[0].resource.CopyFrom(both.metrics.resource_metrics[0].resource)
     assert (await store.write(both, 0)).stored == 4
     assert await rows_in(settings, "resources") == 1
+
+
+async def metrics_read_back(settings: WritableStoreConfig, data: MetricsData) -> list[MetricsData]:
+    await write_twice(settings, Batch(metrics=data))
+    return [batch.metrics for batch in await read_all(settings)]
+
+
+@given(any_data())
+async def test_sqlite_gives_back_exactly_the_points(data: MetricsData) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        settings = sqlite_config(Path(folder), synchronous="normal")
+        assert flat(await metrics_read_back(settings, data)) == flat([data])
+
+
+@given(any_data())
+async def test_postgresql_gives_back_exactly_the_points_that_it_got(
+    postgres: PostgresServer, data: MetricsData
+) -> None:
+    settings = postgres_config(postgres)
+    assert flat(await metrics_read_back(settings, data)) == flat([data])

@@ -1,17 +1,24 @@
-"""The tokens of SASL OAUTHBEARER."""
+"""The tokens of SASL OAUTHBEARER.
 
+The thread of a producer ends with its owner.
+"""
+
+import asyncio
 import base64
 import json
+import threading
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from otel_zernel.authentication import ClientAuthenticator
+from otel_zernel.clock import SystemClock
 from otel_zernel.component import ComponentConfig
 from otel_zernel.errors import CannotStart
-from otel_zernel.testing import FakeClock, make_context
+from otel_zernel.testing import FakeClock, make_context, until
 from otel_zernel_exporters.kafka import KafkaExporter
+from otel_zernel_libraries.clients.kafka.producing import MessageProducer
 from otel_zernel_libraries.clients.kafka.tokens import end_of, token_source
 
 OPTIONS: dict[str, Any] = {"auth": {"sasl": {"mechanism": "OAUTHBEARER", "oauthbearer_token_source": "tokens"}}}
@@ -61,3 +68,19 @@ def test_a_missing_extension_is_one_sentence() -> None:
 @pytest.mark.parametrize("token", ["", "a.b", "a.b.c", "a.!!.c", jwt(), "e30.e30.x"])
 def test_an_unreadable_token_has_no_end(token: str) -> None:
     assert end_of(token) is None
+
+
+def threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.endswith(" producer")]
+
+
+async def test_a_start_that_is_cancelled_leaves_no_thread() -> None:
+    """A reload or a Ctrl-C may cancel it before the client is there."""
+    context = make_context("exporters", "kafka", clock=SystemClock())
+    opening = asyncio.create_task(MessageProducer({"bootstrap.servers": "127.0.0.1:1"}, context).open())
+    while not threads():  # noqa: ASYNC110  # the loop must not see the client before the cancellation
+        await asyncio.sleep(0)
+    opening.cancel()
+    await asyncio.gather(opening, return_exceptions=True)
+    assert opening.cancelled()
+    await until(lambda: not threads())

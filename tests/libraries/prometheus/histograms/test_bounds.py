@@ -1,4 +1,9 @@
-"""Classic bounds: where values count, and the text of `le`."""
+"""Classic bounds: where values count, and the text of `le`.
+
+Exponential histograms: edges that are the same at every scale, and sums that lose no value.
+
+Exponential histograms as native buckets: the same counts, at indexes of Prometheus.
+"""
 
 import math
 from itertools import pairwise
@@ -8,13 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.utils import floatToGoString
 
+from otel_zernel_libraries.histograms.exponential import Counts
 from otel_zernel_libraries.prometheus.histograms import (
     Bounds,
-    ExponentialBuckets,
     bound_text,
     bounds_of,
     default_bounds,
+    native_buckets,
 )
+from otel_zernel_libraries.prometheus.histograms.exponential import ExponentialBuckets, edge
+from otel_zernel_libraries.prometheus.histograms.native import Side
 from tests.libraries.prometheus.histograms.filled import SCALES, VALUES, filled, width
 
 UNITS = ("s", "ms", "us", "ns", "By", "By/s", "1", "%", "Cel", "W", "Hz", "", "{step}")
@@ -98,3 +106,100 @@ def test_the_text_of_a_bound_is_that_of_go(value: float) -> None:
 )
 def test_texts_of_bounds(value: float, text: str) -> None:
     assert bound_text(value) == text
+
+
+@given(VALUES, VALUES, SCALES, SCALES)
+def test_a_sum_has_the_counts_of_both(left: list[float], right: list[float], one: int, other: int) -> None:
+    total = filled(left, one) + filled(right, other)
+    coarse = filled([*left, *right], min(one, other)).limited_to(160)
+    assert total.scale == coarse.scale
+    assert total.zero_count == coarse.zero_count
+    assert total.count == coarse.count
+    assert sum(total.positive.values()) == sum(coarse.positive.values())
+    assert sum(total.negative.values()) == sum(coarse.negative.values())
+
+
+def test_fine_buckets_are_merged_up_to_the_limit() -> None:
+    shown = ExponentialBuckets(scale=8, positive=dict.fromkeys(range(1000), 1)).limited_to(32)
+    assert (shown.scale, len(shown.positive)) == (3, 32)
+
+
+@given(st.integers(-10, 20), st.integers(-60, 60), st.integers(0, 10))
+def test_an_edge_is_the_same_double_at_every_scale_that_has_it(scale: int, index: int, finer: int) -> None:
+    assert edge(index << finer, scale + finer) == edge(index, scale)
+
+
+@given(st.integers(-10, 20), st.integers(-(10**6), 10**6))
+def test_an_edge_is_the_power_of_the_base(scale: int, index: int) -> None:
+    exponent = index * 2.0**-scale
+    expected = 2.0**exponent if exponent < 1024 else math.inf
+    assert edge(index, scale) == pytest.approx(expected, rel=1e-15, abs=1e-320)
+
+
+def test_a_sum_counts_values_within_the_greater_threshold_as_zero() -> None:
+    total = ExponentialBuckets(zero_threshold=4.0, scale=0, zero_count=1) + ExponentialBuckets(
+        scale=0, positive={0: 2, 3: 5}, negative={1: 7}
+    )
+    assert (total.zero_threshold, total.zero_count) == (4.0, 10)
+    assert (total.positive, total.negative) == ({3: 5}, {})
+
+
+def counts(side: Side) -> Counts:
+    """The non-empty buckets by Prometheus' index, read as the format defines it."""
+    found: Counts = {}
+    index = count = 0
+    deltas = iter(side.deltas)
+    for offset, length in side.spans:
+        index += offset
+        for _ in range(length):
+            count += next(deltas)
+            if count:
+                found[index] = count
+            index += 1
+    assert next(deltas, None) is None
+    return found
+
+
+@given(VALUES, SCALES)
+def test_every_bucket_keeps_its_count_one_index_higher(values: list[float], scale: int) -> None:
+    histogram = filled(values, scale)
+    native = native_buckets(histogram)
+    assert native is not None
+    coarse = histogram.at_scale(min(scale, 8))
+    assert native.schema == min(scale, 8)
+    assert native.zero_count == histogram.zero_count
+    assert counts(native.positive) == {index + 1: count for index, count in coarse.positive.items()}
+    assert counts(native.negative) == {index + 1: count for index, count in coarse.negative.items()}
+
+
+def test_short_gaps_are_counts_of_zero_and_long_ones_begin_a_span() -> None:
+    native = native_buckets(ExponentialBuckets(scale=0, positive={-5: 1, -2: 4, 1: 2, 5: 3}))
+    assert native is not None
+    assert native.positive == Side([(-4, 7), (3, 1)], [1, -1, 0, 4, -4, 0, 2, 1])
+
+
+@pytest.mark.parametrize(("scale", "schema"), [(20, 8), (8, 8), (-4, -4)])
+def test_the_schema_is_the_scale_and_at_most_8(scale: int, schema: int) -> None:
+    native = native_buckets(ExponentialBuckets(scale=scale, positive={0: 1}))
+    assert native is not None
+    assert native.schema == schema
+
+
+def test_scales_below_minus_4_have_no_schema() -> None:
+    assert native_buckets(ExponentialBuckets(scale=-5, positive={0: 1})) is None
+
+
+def test_an_empty_histogram_is_native_by_its_zero_threshold() -> None:
+    native = native_buckets(ExponentialBuckets())
+    assert native is not None
+    assert native.zero_threshold > 0
+
+
+def test_buckets_within_the_zero_bucket_are_added_to_it() -> None:
+    buckets = ExponentialBuckets(
+        0, zero_threshold=3.0, zero_count=1, positive={0: 2, 1: 4, 2: 8}, negative={1: 16, 3: 32}
+    )
+    native = native_buckets(buckets)
+    assert native is not None
+    assert (native.zero_threshold, native.zero_count) == (4.0, 1 + 2 + 4 + 16)
+    assert (counts(native.positive), counts(native.negative)) == ({3: 8}, {4: 32})

@@ -1,15 +1,22 @@
-"""The use of a device from a thread's calls, against a device that is simulated kernel by kernel."""
+"""The use of a device from a thread's calls, against a device that is simulated kernel by kernel.
+
+What-ifs: the replayed time without something against the same loop, simulated again without it.
+
+The calls to a device in the segments of a ledger.
+"""
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from otel_zernel_libraries.training import ledger
 from otel_zernel_libraries.training.device import Launches, Segment, Stream, device_use
-from otel_zernel_libraries.training.ledger import Activity, Position
-from tests.libraries.training.device.simulated import NEVER, Loop, Phase, Run, drawn, replayed, simulate
+from otel_zernel_libraries.training.ledger import MOMENTS, Activity, Position, Work
+from tests.libraries.training.device.simulated import NEVER, Loop, Phase, Run, draw, drawn, replayed, simulate
 
 MS = 1_000_000
 
@@ -143,3 +150,48 @@ def test_the_device_is_busy_while_any_stream_is() -> None:
     assert use.works[Position.FORWARD, Stream.COPY] == pytest.approx(0.006, rel=0.1)
     assert use.starved(Position.CLIP).high < 0.02 * use.seconds
     assert use.starved(Position.LOAD).high == pytest.approx(0.4 * use.seconds, rel=0.1)
+
+
+@pytest.mark.parametrize("number", range(8))
+def test_the_gain_without_data_loading_is_that_of_the_loop_without_it(number: int) -> None:
+    loop = draw(random.Random(number), steps=120)
+    run, faster = simulate(loop, random.Random(1)), simulate(loop.without(Position.LOAD), random.Random(1))
+    use = device_use(run.segments, run.busy_share)
+    assert use
+    assert replayed(use) == pytest.approx(run.seconds, rel=0.02)
+    gain = (replayed(use) - replayed(use, Position.LOAD)) / run.seconds
+    assert gain == pytest.approx((run.seconds - faster.seconds) / run.seconds, abs=0.02)
+
+
+def test_a_device_without_work_leaves_the_thread_its_own_time() -> None:
+    run = simulate(draw(random.Random(3), steps=20), random.Random(1))
+    use = device_use(run.segments)
+    assert use
+    own = sum(segment.own for segment in run.segments) * 1e-9
+    assert replayed(replace(use, works=dict.fromkeys(use.works, 0.0))) == pytest.approx(own)
+
+
+FORWARD = MOMENTS[Position.FORWARD]
+
+
+def test_a_segment_has_the_launches_and_the_waits_of_its_work() -> None:
+    work = Work(9, 3, 110, 130, *[0] * 7)
+    times = {Activity.OPERATOR: 40, Activity.GPU_WAIT: 30, Activity.LAUNCH_BLOCKED: 30}
+    spent = tuple((FORWARD[activity], time) for activity, time in times.items())
+    segment = Segment.of(ledger.Segment(100, 200, FORWARD[Activity.OPERATOR], spent, work), frozenset(Stream))
+    assert (segment.begin, segment.end, segment.position) == (100, 200, Position.FORWARD)
+    assert segment.launches == (Launches(3, 110, 130),)
+    assert (segment.wait, segment.blocked, segment.own) == (30, 30, 40)
+    assert segment.drains == set(Stream)
+    assert segment.activities == times
+
+
+def test_launches_without_a_known_time_are_spread_over_the_segment() -> None:
+    work = Work(9, 3, 0, 0, *[0] * 7)
+    segment = Segment.of(ledger.Segment(100, 200, FORWARD[Activity.OPERATOR], (), work))
+    assert segment.launches == (Launches(3, 100, 200),)
+    assert segment.drains == frozenset()
+
+
+def test_a_segment_without_snapshots_launches_nothing() -> None:
+    assert Segment.of(ledger.Segment(1, 9, FORWARD[Activity.PYTHON])).launches == ()

@@ -1,14 +1,25 @@
-"""Snapshots in the attributes of spans."""
+"""Snapshots in the attributes of spans.
+
+The phase of a moment.
+"""
+
+import pytest
 
 from otel_zernel_libraries.training.ledger import (
+    MOMENTS,
     STATES,
+    Activity,
+    Phase,
+    Position,
     Snapshot,
     joined_snapshots,
     packed_snapshots,
+    phase_of,
     read_snapshots,
     unpacked_snapshots,
 )
 from otel_zernel_libraries.training.ledger.snapshots import LAYOUT
+from otel_zernel_libraries.training.words import DETAIL_NAMES
 
 SNAPSHOT = Snapshot._make(
     (
@@ -65,3 +76,26 @@ def test_packed_snapshots_are_those_of_each_span_without_their_zeros() -> None:
     assert unpacked_snapshots(packed) == b"".join(pieces)
     assert [unpacked_snapshots([one]) for one in packed] == pieces
     assert len(packed[1]) < len(packed[2]) < len(packed[0]) < len(pieces[0])
+
+
+@pytest.mark.parametrize("position", Position)
+def test_a_collective_is_a_collective_wherever_it_is(position: Position) -> None:
+    assert phase_of(position, Activity.COLLECTIVE) is Phase.NCCL_COLLECTIVE
+
+
+@pytest.mark.parametrize("activity", [activity for activity in Activity if activity is not Activity.COLLECTIVE])
+def test_only_the_position_decides_the_phase_of_other_moments(activity: Activity) -> None:
+    assert phase_of(Position.LOAD, activity) is Phase.DATA_LOADING
+    assert phase_of(Position.COMPILE, activity) is Phase.GPU_COMPUTE
+    assert phase_of(Position.AVERAGE, activity) is Phase.OPTIMIZER_STEP
+    assert phase_of(Position.CHECKPOINT, activity) is Phase.UNKNOWN
+
+
+@pytest.mark.parametrize("position", Position)
+@pytest.mark.parametrize("activity", Activity)
+def test_each_moment_has_its_phase_and_a_detail_with_words(position: Position, activity: Activity) -> None:
+    moment = MOMENTS[position][activity]
+    assert (moment.position, moment.activity) == (position, activity)
+    assert moment.phase is phase_of(position, activity)
+    assert moment.detail in DETAIL_NAMES
+    assert (moment.detail == "host") <= (moment.phase is Phase.UNKNOWN)
