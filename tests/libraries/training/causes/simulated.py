@@ -4,6 +4,7 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -12,9 +13,11 @@ from otel_zernel_libraries.training.causes import (
     DeviceTime,
     Facts,
     Job,
+    JobAnswer,
     MeasuredSteps,
     RankInput,
     StepFlags,
+    answer_on,
     training_ends,
 )
 from otel_zernel_libraries.training.ledger import MOMENTS, Activity, Position, Segment, StepEvent
@@ -134,6 +137,11 @@ def _launching(part: Segment) -> device.Segment:
 def step_of(plan: Plan, seed: int = 0) -> float:
     """The mean seconds of a step."""
     return simulated(plan, seed).step
+
+
+def answer_to(*parts: Part, seed: int = 0, **plan: Any) -> JobAnswer:
+    """The answer on a healthy job that also does this, with the other fields of its plan."""
+    return answer_on(simulated(Plan((*HEALTHY, *parts), **plan), seed))
 
 
 def _spent(

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from otel_zernel_libraries.training.causes import CauseName, Facts, GpuFacts, answer_on
+from otel_zernel_libraries.training.causes import CauseName, Facts, GpuFacts
 from otel_zernel_libraries.training.causes.advice import Case, advice_on
 from otel_zernel_libraries.training.causes.library_calls import library_call
 from otel_zernel_libraries.training.cpu_takers import CpuTaker, TakerKind
 from otel_zernel_libraries.training.ledger import Activity, Position
 from otel_zernel_libraries.training.stacks import CodeLine
-from tests.libraries.training.causes.simulated import HEALTHY, Part, Plan, simulated
+from tests.libraries.training.causes.simulated import Part, answer_to
 from tests.libraries.training.made_stacks import FETCH, LOOP, MAIN, PACKAGES, STANDARD, TOKENIZE, WORKER_LOOP
 
 LOADER: dict[str, Any] = {"has_loader": True, "workers": 0, "cpus": 8.0}
@@ -75,16 +75,14 @@ def test_so_many_workers_are_advised_as_a_step_needs_and_as_there_are_cpus() -> 
 def test_workers_are_no_advice_for_a_load_that_waits_for_a_cpu_in_most_of_its_time() -> None:
     parts = Part(Position.LOAD, Activity.PYTHON, 0.0005), Part(Position.LOAD, Activity.CPU_WAIT, 0.02)
     facts = Facts(has_loader=True, workers=0, cpus=8, runnable=1.0)
-    answer = answer_on(simulated(Plan((*HEALTHY, *parts), facts=facts)))
-    assert answer
+    answer = answer_to(*parts, facts=facts)
     assert answer.causes
     assert not any("num_workers" in text for one in answer.causes for text in one.advice)
 
 
 def test_workers_are_as_many_as_all_of_the_load_needs() -> None:
     parts = [Part(Position.LOAD, activity, 0.015) for activity in (Activity.FILE, Activity.PYTHON)]
-    answer = answer_on(simulated(Plan((*HEALTHY, *parts), facts=Facts(has_loader=True, workers=0, cpus=8))))
-    assert answer
+    answer = answer_to(*parts, facts=Facts(has_loader=True, workers=0, cpus=8))
     assert {cause.activity: "num_workers=2" in cause.advice[0] for cause in answer.causes} == {
         Activity.FILE: True,
         Activity.PYTHON: True,

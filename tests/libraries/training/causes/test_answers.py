@@ -27,6 +27,7 @@ from tests.libraries.training.causes.simulated import (
     HEALTHY,
     Part,
     Plan,
+    answer_to,
     job_on_device,
     simulated,
     step_of,
@@ -101,13 +102,14 @@ def two_causes(clip: float, after: float) -> Job:
 
 def test_the_first_cause_stays_first_until_another_leads_by_a_point() -> None:
     before = answer_on(two_causes(0.2, 0.19))
-    firsts = []
-    for answer in (
-        answer_on(two_causes(0.19, 0.2)),
-        answer_on(two_causes(0.19, 0.2), before),
-        answer_on(two_causes(0.19, 0.22), before),
-    ):
-        firsts.append(answer.causes[0].position)
+    firsts = [
+        answer.causes[0].position
+        for answer in (
+            answer_on(two_causes(0.19, 0.2)),
+            answer_on(two_causes(0.19, 0.2), before),
+            answer_on(two_causes(0.19, 0.22), before),
+        )
+    ]
     assert firsts == [Position.AFTER_STEP, Position.CLIP, Position.AFTER_STEP]
 
 
@@ -299,8 +301,7 @@ def slowed(gpu: GpuFacts, **loop: Any) -> JobAnswer:
     """The answer on a job on a device that something slows down."""
     job, _ = on_device(**loop)
     (rank,) = job.ranks
-    answer = answer_on(Job([replace(rank, facts=replace(rank.facts, gpu=gpu))], job.times))
-    return answer
+    return answer_on(Job([replace(rank, facts=replace(rank.facts, gpu=gpu))], job.times))
 
 
 def test_low_clocks_gain_at_most_what_a_faster_device_shows() -> None:
@@ -603,7 +604,7 @@ def test_a_job_in_which_one_long_stop_may_be_a_cause_has_no_answer_yet() -> None
     """It would be wrong to say that nothing is worth changing: without the stop, a step would take half as long."""
     stop = Part(Position.LOAD, Activity.FILE, 0.3, every=7)
     assert answer_on(simulated(Plan((*HEALTHY, stop), steps=12))).unknown is Unknown.UNCERTAIN
-    answer = answer_to(stop, steps=70)
+    assert answer_to(stop, steps=70).causes
 
 
 def test_ranks_that_share_a_limit_meet_it_together() -> None:
