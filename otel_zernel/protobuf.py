@@ -4,6 +4,9 @@ https://protobuf.dev/programming-guides/encoding/
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
+
+from otel_zernel.errors import DecodeError
 
 _VARINT, _BYTES = 0, 2
 
@@ -57,34 +60,52 @@ def text(value: bytes) -> str:
 def fields(message: bytes) -> Iterator[tuple[int, bytes]]:
     """The number and the content of each field of bytes. Ends at the first damage."""
     position = 0
-    while position < len(message):
-        key, position = _read_varint(message, position)
+    with suppress(DecodeError):
+        while position < len(message):
+            key, content, position = read_field(message, position, len(message))
+            if key & 7 == _BYTES:
+                yield key >> 3, message[content:position]
+
+
+def read_field(data: bytes, position: int, end: int) -> tuple[int, int, int]:
+    """The key of the field at `position`, and where its content begins and ends. Raises `DecodeError`."""
+    try:
+        key = data[position]
+        content = position + 1
+        if key > 0x7F:
+            key, content = _read_varint(data, position)
         match key & 7:
-            case 0:
-                _, position = _read_varint(message, position)
             case 2:
-                size, position = _read_varint(message, position)
-                if position + size > len(message):
-                    return
-                yield key >> 3, message[position : position + size]
-                position += size
+                size = data[content]
+                if size > 0x7F:
+                    size, content = _read_varint(data, content)
+                else:
+                    content += 1
+                after = content + size
+            case 0:
+                after = _read_varint(data, content)[1]
             case 1:
-                position += 8
+                after = content + 8
             case 5:
-                position += 4
+                after = content + 4
             case _:
-                return
+                raise DecodeError("the message has a group, which OTLP does not use")
+    except IndexError as error:
+        raise DecodeError("the message is cut off") from error
+    if after > end:
+        raise DecodeError("the message is cut off")
+    return key, content, after
 
 
-def _read_varint(message: bytes, position: int) -> tuple[int, int]:
-    """The number, and the position behind it. A number that is cut off or too long ends the message."""
-    value = 0
-    for shift in range(0, 64, 7):
-        if position >= len(message):
-            break
-        byte = message[position]
+def _read_varint(data: bytes, position: int) -> tuple[int, int]:
+    """The number, and the position behind it. Raises `IndexError` at the end of the data."""
+    value = shift = 0
+    while True:
+        byte = data[position]
         position += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value, position
-    return 7, len(message)
+        shift += 7
+        if shift > 63:
+            raise DecodeError("a number has more than 10 bytes")

@@ -9,8 +9,8 @@ from google.protobuf.message import DecodeError as ProtobufDecodeError
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData, ResourceMetrics
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
-from otel_zernel.batch.pieces import read_field
 from otel_zernel.errors import DecodeError
+from otel_zernel.protobuf import read_field
 
 IDENTIFYING: Final = frozenset({"service.namespace", "service.name", "service.instance.id"})
 """The resource attributes that identify a target."""

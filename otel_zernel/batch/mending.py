@@ -12,10 +12,10 @@ from google.protobuf.message import DecodeError as ProtobufDecodeError
 from google.protobuf.message_factory import GetMessageClass
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 
-from otel_zernel.batch.pieces import CONTAINER_LEVELS, PIECE, message_type, read_field
+from otel_zernel.batch.pieces import CONTAINER_LEVELS, PIECE, message_type
 from otel_zernel.batch.thin import OPAQUE
 from otel_zernel.errors import DecodeError
-from otel_zernel.protobuf import encode_field
+from otel_zernel.protobuf import encode_field, read_field
 
 DEEPEST: Final = 80
 """Messages inside each other. Protobuf reads 100, and a part may be read by itself and put into a message later."""

@@ -11,8 +11,9 @@ from google.protobuf.message import DecodeError as ProtobufDecodeError
 from google.protobuf.message import Message
 
 from otel_zernel.batch.mending import mended
-from otel_zernel.batch.pieces import CONTAINER_LEVELS, PIECE, message_type, read_field
+from otel_zernel.batch.pieces import CONTAINER_LEVELS, PIECE, message_type
 from otel_zernel.errors import DecodeError
+from otel_zernel.protobuf import read_field
 from otel_zernel.repeated import Repeated, more
 
 LARGE: Final = 1 << 20

@@ -14,6 +14,7 @@ from google.protobuf.message_factory import GetMessageClass
 from otel_zernel.batch.signals import Signal
 from otel_zernel.batch.thin import EXPLICIT_HISTOGRAMS, MOST_CONTAINERS, TooManyContainers, count_at_once, thin_type
 from otel_zernel.errors import DecodeError
+from otel_zernel.protobuf import read_field
 
 PIECE: Final = 256 << 10
 """Bytes of a piece, which takes about 1 ms to parse."""
@@ -167,47 +168,3 @@ def message_type(type_: _Descriptor, key: int) -> _Descriptor | None:
 
 def _holds_item(type_: _Descriptor, key: int) -> bool:
     return bool(type_.fields_by_number[key >> 3].name == _ITEMS.get(type_.name))
-
-
-def read_field(data: bytes, position: int, end: int) -> tuple[int, int, int]:
-    """The key of the field at `position`, and where its content begins and ends. Raises `DecodeError`."""
-    try:
-        key = data[position]
-        content = position + 1
-        if key > 0x7F:
-            key, content = _read_varint(data, position)
-        match key & 7:
-            case 2:
-                size = data[content]
-                if size > 0x7F:
-                    size, content = _read_varint(data, content)
-                else:
-                    content += 1
-                after = content + size
-            case 0:
-                after = _read_varint(data, content)[1]
-            case 1:
-                after = content + 8
-            case 5:
-                after = content + 4
-            case _:
-                raise DecodeError("the message has a group, which OTLP does not use")
-    except IndexError as error:
-        raise DecodeError("the message is cut off") from error
-    if after > end:
-        raise DecodeError("the message is cut off")
-    return key, content, after
-
-
-def _read_varint(data: bytes, position: int) -> tuple[int, int]:
-    """The number, and the position behind it. Raises `IndexError` at the end of the data."""
-    value = shift = 0
-    while True:
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-        shift += 7
-        if shift > 63:
-            raise DecodeError("a number has more than 10 bytes")
