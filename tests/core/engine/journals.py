@@ -86,13 +86,36 @@ class MemoryJournal(Journal):
         self.closed = True
 
 
+class MemoryValues(KeyValues):
+    """The values of one component. `fails` makes every `set` fail."""
+
+    def __init__(self) -> None:
+        self.stored: dict[str, bytes] = {}
+        self.fails = False
+
+    async def get(self, key: str) -> bytes | None:
+        return self.stored.get(key)
+
+    async def set(self, key: str, value: bytes | None) -> None:
+        if self.fails:
+            raise StorageFailed("the disk is full")
+        if value is None:
+            self.stored.pop(key, None)
+        else:
+            self.stored[key] = value
+
+    async def keys(self) -> list[str]:
+        return sorted(self.stored)
+
+
 class MemoryStorage(Storage):
-    """A storage extension with a `Disk` for each component."""
+    """A storage extension with a `Disk`, and values, for each component."""
 
     def __init__(self, config: ComponentConfig | None = None, context: Context | None = None) -> None:
         super().__init__(config or ComponentConfig(), context or make_context("extensions", "storage"))
         self.disks: dict[str, Disk] = {}
         self.journals: list[MemoryJournal] = []
+        self.values: dict[str, MemoryValues] = {}
 
     def disk(self, component: str) -> Disk:
         return self.disks.setdefault(component, Disk())
@@ -101,5 +124,5 @@ class MemoryStorage(Storage):
         self.journals.append(MemoryJournal(self.disk(component), self.context.clock.time_ns))
         return self.journals[-1]
 
-    async def key_values(self, component: str) -> KeyValues:
-        raise NotImplementedError
+    async def key_values(self, component: str) -> MemoryValues:
+        return self.values.setdefault(component, MemoryValues())

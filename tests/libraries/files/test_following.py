@@ -14,7 +14,7 @@ from otel_zernel_libraries.files.following import Follower
 from otel_zernel_libraries.files.growing import GRACE, GrowingFile
 from otel_zernel_libraries.files.positions import MAX_CLOSED, Position, Positions
 from otel_zernel_libraries.files.sources import Problems
-from tests.libraries.files.stored import MemoryValues
+from tests.core.engine.journals import MemoryValues
 
 
 @dataclass

@@ -10,7 +10,7 @@ from otel_zernel.batch import Batch
 from otel_zernel.component import Context
 from otel_zernel.errors import CannotStart
 from otel_zernel.testing import Downstream, FakeClock, make_context, until
-from tests.libraries.files.stored import MemoryStorage, MemoryValues
+from tests.core.engine.journals import MemoryStorage, MemoryValues
 from tests.receivers.csv.running import points_of, receiver
 
 LAYOUT = {"timestamp": "t", "metric": "m", "value": "v"}

@@ -24,7 +24,7 @@ from otel_zernel.errors import CannotStart, Rejected
 from otel_zernel.testing import Downstream, FakeClock, make_context, until
 from otel_zernel_libraries.files.listing import list_files
 from otel_zernel_receivers.otlp_json_file.records import MAX_RECORD, RecordReader
-from tests.libraries.files.stored import MemoryStorage
+from tests.core.engine.journals import MemoryStorage
 from tests.receivers.otlp_json_file.replaying import (
     FORMATS,
     SECOND,
