@@ -14,16 +14,14 @@ import pytest
 
 from otel_zernel.clock import SystemClock
 from otel_zernel.errors import Retryable
-from otel_zernel.testing import FakeClock, make_context, until
+from otel_zernel.testing import Downstream, FakeClock, make_context, until
 from otel_zernel.types import Address
 from otel_zernel_exporters.otlp import OtlpGrpcExporter
 from otel_zernel_libraries.serving.misdirected import Misdirected, protocol_of
 from otel_zernel_libraries.serving.serving import listen_all, serve
-from otel_zernel_receivers.otlp import OtlpReceiver
 from tests.exporters.otlp.certificates import Authority
 from tests.exporters.otlp.peers import metrics_batch
-
-Ports = dict[str, int]
+from tests.receivers.otlp import serving
 
 
 @pytest.fixture
@@ -31,23 +29,19 @@ def authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path)
 
 
+@pytest.fixture
+def tls(authority: Authority) -> dict[str, str]:
+    """The settings of a server whose certificate is of the authority."""
+    files = authority.issue("localhost")
+    return {"cert_file": files.cert_file, "key_file": files.key_file}
+
+
 @asynccontextmanager
-async def receiving(**tls: Any) -> AsyncIterator[Ports]:
+async def receiving(**tls: Any) -> AsyncIterator[dict[str, int]]:
     """A receiver otlp; yields the ports of its protocols."""
     protocols = {name: {"endpoint": "127.0.0.1:0", **tls} for name in ("grpc", "http")}
-    config = OtlpReceiver.Config.model_validate({"protocols": protocols})
-    receiver = OtlpReceiver(config, make_context("receivers", "otlp", clock=SystemClock()))
-
-    async def emit(batch: Any, *, transport: str = "") -> None:
-        return
-
-    running = asyncio.create_task(receiver.run(emit))
-    await until(lambda: len(receiver.addresses) == 2)
-    try:
+    async with serving.receiving(Downstream(), protocols) as receiver:
         yield {name: place.port for name, place in receiver.addresses.items() if isinstance(place, Address)}
-    finally:
-        running.cancel()
-        await asyncio.wait([running])
 
 
 async def send_by_grpc(endpoint: str, **tls: Any) -> None:
@@ -102,19 +96,17 @@ async def test_tls_to_a_port_without(protocol: str, caplog: pytest.LogCaptureFix
 
 @pytest.mark.parametrize("protocol", ["grpc", "http"])
 async def test_plaintext_to_a_port_with_tls(
-    protocol: str, authority: Authority, caplog: pytest.LogCaptureFixture
+    protocol: str, tls: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    files = authority.issue("localhost")
-    async with receiving(tls={"cert_file": files.cert_file, "key_file": files.key_file}) as ports:
+    async with receiving(tls=tls) as ports:
         await send_by_http(f"http://127.0.0.1:{ports[protocol]}/v1/metrics")
         assert "127.0.0.1 speaks plaintext to this port with TLS: let the client use https://" in await warning(caplog)
 
 
 @pytest.mark.parametrize("protocol", ["grpc", "http"])
 async def test_a_client_that_does_not_trust_the_server(
-    protocol: str, authority: Authority, caplog: pytest.LogCaptureFixture
+    protocol: str, tls: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    files = authority.issue("localhost")
 
     def connect(port: int) -> None:  # asyncio's clients close the connection without an alert
         with (
@@ -124,25 +116,26 @@ async def test_a_client_that_does_not_trust_the_server(
         ):
             pass
 
-    async with receiving(tls={"cert_file": files.cert_file, "key_file": files.key_file}) as ports:
+    async with receiving(tls=tls) as ports:
         await asyncio.to_thread(connect, ports[protocol])
         assert "does not trust the certificate of this server: let the client set" in await warning(caplog)
 
 
-async def test_https_without_http2_to_the_grpc_port(authority: Authority, caplog: pytest.LogCaptureFixture) -> None:
-    files = authority.issue("localhost")
+async def test_https_without_http2_to_the_grpc_port(
+    authority: Authority, tls: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
     trusting = ssl.create_default_context(cafile=authority.ca_file)
-    async with receiving(tls={"cert_file": files.cert_file, "key_file": files.key_file}) as ports:
+    async with receiving(tls=tls) as ports:
         await send_by_http(f"https://localhost:{ports['grpc']}/v1/metrics", trusting)
         assert "speaks HTTPS without HTTP/2 to this gRPC port" in await warning(caplog)
 
 
-async def test_a_client_without_a_certificate(authority: Authority, caplog: pytest.LogCaptureFixture) -> None:
-    files = authority.issue("localhost")
+async def test_a_client_without_a_certificate(
+    authority: Authority, tls: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
     trusting = ssl.create_default_context(cafile=authority.ca_file)
     trusting.maximum_version = ssl.TLSVersion.TLSv1_2
-    tls = {"cert_file": files.cert_file, "key_file": files.key_file, "client_ca_file": authority.ca_file}
-    async with receiving(tls=tls) as ports:
+    async with receiving(tls={**tls, "client_ca_file": authority.ca_file}) as ports:
         await send_by_http(f"https://localhost:{ports['http']}/v1/metrics", trusting)
         assert "127.0.0.1 has no client certificate, which client_ca_file requires" in await warning(caplog)
 
@@ -177,9 +170,8 @@ async def test_otlp_to_a_page_of_metrics(caplog: pytest.LogCaptureFixture) -> No
         )
 
 
-async def test_a_check_that_only_connects_is_not_logged(authority: Authority, caplog: pytest.LogCaptureFixture) -> None:
-    files = authority.issue("localhost")
-    async with receiving(tls={"cert_file": files.cert_file, "key_file": files.key_file}) as ports:
+async def test_a_check_that_only_connects_is_not_logged(tls: dict[str, str], caplog: pytest.LogCaptureFixture) -> None:
+    async with receiving(tls=tls) as ports:
         for number, port in enumerate(ports.values(), 1):
             for _ in range(3):
                 socket.create_connection(("127.0.0.1", port)).close()
