@@ -6,7 +6,7 @@ Each class is one kind of span in docs/spans.md, and writes and reads it. Times 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar, Final, Literal, NamedTuple, Self, TypeVar, get_args
+from typing import ClassVar, Final, Literal, NamedTuple, Self, get_args
 
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
@@ -75,11 +75,6 @@ class ThreadSpan(NamedTuple):
         span = _with_snapshots(span_of(self.name, self.start_ns, self.end_ns, attributes), self.snapshots)
         return _with_status(span, failed=self.failed)
 
-    @classmethod
-    def from_span(cls, span: Span) -> Self:
-        """Raises `MalformedSpan`."""
-        return _read_as(cls, span)
-
 
 class CollectiveSpan(NamedTuple):
     """A call of a collective, or the time until the end of the next wait for the GPU. A tuple like `ThreadSpan`."""
@@ -122,11 +117,6 @@ class CollectiveSpan(NamedTuple):
             semconv.COLLECTIVE_SEQUENCE: self.sequence or None,
         }
         return _with_snapshots(span_of(self.operation, self.start_ns, self.end_ns, attributes), self.snapshots)
-
-    @classmethod
-    def from_span(cls, span: Span) -> Self:
-        """Raises `MalformedSpan`."""
-        return _read_as(cls, span)
 
     @classmethod
     def _read(cls, span: Span, thread: int, phase: str, pairs: Mapping[str, KeyValue]) -> Self:
@@ -242,11 +232,6 @@ class OperatorsSpan(NamedTuple):
         return _with_snapshots(span_of(OPERATORS, self.start_ns, self.end_ns, attributes), self.snapshots)
 
     @classmethod
-    def from_span(cls, span: Span) -> Self:
-        """Raises `MalformedSpan`."""
-        return _read_as(cls, span)
-
-    @classmethod
     def _read(cls, span: Span, thread: int, phase: str, pairs: Mapping[str, KeyValue]) -> Self:
         read = SpanAttributes(pairs)
         return cls(
@@ -339,11 +324,6 @@ class ProcessSpan:
         return _with_status(span_of(self.kind, self.start_ns, self.end_ns, attributes), failed=self.ending.has_failed)
 
     @classmethod
-    def from_span(cls, span: Span) -> Self:
-        """Raises `MalformedSpan`."""
-        return _read_as(cls, span)
-
-    @classmethod
     def _read(cls, span: Span, thread: int, phase: str, pairs: Mapping[str, KeyValue]) -> Self:
         read = SpanAttributes(pairs)
         return cls(
@@ -377,11 +357,6 @@ class WorkerSpan:
         return _with_status(span_of(self.kind, self.start_ns, self.end_ns, attributes), failed=self.ending.has_failed)
 
     @classmethod
-    def from_span(cls, span: Span) -> Self:
-        """Raises `MalformedSpan`."""
-        return _read_as(cls, span)
-
-    @classmethod
     def _read(cls, span: Span, thread: int, phase: str, pairs: Mapping[str, KeyValue]) -> Self:
         read = SpanAttributes(pairs)
         return cls(
@@ -412,11 +387,6 @@ class DeviceSpan:
         return span
 
     @classmethod
-    def from_span(cls, span: Span) -> Self:
-        """Raises `MalformedSpan`."""
-        return _read_as(cls, span)
-
-    @classmethod
     def _read(cls, span: Span, thread: int, phase: str, pairs: Mapping[str, KeyValue]) -> Self:
         busy = SpanAttributes(pairs).data(semconv.DEVICE_BUSY)
         if not busy:
@@ -442,11 +412,6 @@ class SkippedSpan:
         return span_of(self.kind, self.start_ns, self.end_ns, attributes)
 
     @classmethod
-    def from_span(cls, span: Span) -> Self:
-        """Raises `MalformedSpan`."""
-        return _read_as(cls, span)
-
-    @classmethod
     def _read(cls, span: Span, thread: int, phase: str, pairs: Mapping[str, KeyValue]) -> Self:
         steps = SpanAttributes(pairs).integer(semconv.STEPS_COUNT)
         if steps < 1:
@@ -455,7 +420,6 @@ class SkippedSpan:
 
 
 IntervalSpan = ThreadSpan | CollectiveSpan | OperatorsSpan | ProcessSpan | WorkerSpan | DeviceSpan | SkippedSpan
-_Kind = TypeVar("_Kind", bound=IntervalSpan)
 _Detailed = CollectiveSpan | OperatorsSpan | ProcessSpan | WorkerSpan | DeviceSpan | SkippedSpan
 _DETAILED: Final[dict[str, type[_Detailed]]] = {
     COLLECTIVE: CollectiveSpan,
@@ -509,13 +473,6 @@ def interval_of(span: Span) -> IntervalSpan | None:
     failed = span.HasField("status") and span.status.code == Status.STATUS_CODE_ERROR
     start, end = span.start_time_unix_nano, span.end_time_unix_nano
     return _new(ThreadSpan, (kind, span.name, thread, start, end, phase, issued, scope_name, failed, snapshots))
-
-
-def _read_as(kind: type[_Kind], span: Span) -> _Kind:
-    interval = interval_of(span)
-    if not isinstance(interval, kind):
-        raise MalformedSpan(semconv.INTERVAL)
-    return interval
 
 
 def _common(thread: int, phase: str, kind: str) -> dict[str, AttributeValue | None]:
