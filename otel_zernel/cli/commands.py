@@ -4,17 +4,13 @@ import argparse
 import json
 import os
 import signal
-import sys
 import textwrap
-import time
-from collections.abc import Sequence
-from contextlib import nullcontext
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from otel_zernel import __version__
 from otel_zernel.cli.configuration import add_config, needed_sources, settings
-from otel_zernel.cli.output import discard_stdout, fail, print_result, print_warning, require_stdout
+from otel_zernel.cli.output import fail, print_result, print_warning
+from otel_zernel.cli.queue import QueueCommand
 from otel_zernel.command import Command, Commands
 from otel_zernel.config.expand import read_text
 from otel_zernel.errors import ConfigError
@@ -24,7 +20,6 @@ from otel_zernel.text import quoted, suggestion
 if TYPE_CHECKING:
     from otel_zernel.component import Kind
     from otel_zernel.registry import Registry
-    from otel_zernel.storage import JournalView
 
 
 class RunCommand(Command):
@@ -211,65 +206,6 @@ def _merged(options: argparse.Namespace, redacted: bool) -> str:
 
     layer, _ = merge_all(needed_sources(options), options.set, os.environ)
     return show_unchecked(layer.tree, redacted) if layer.tree else ""
-
-
-_INSPECT = """Describes each queue: batches, items, bytes, the oldest batch, and damage. It changes nothing, so a
-collector may use the directory meanwhile. The exit status is 1 for a wrong directory, 2 if batches are lost, else
-0."""
-_EXPORT = """Writes the undelivered batches of all queues as lines of OTLP JSON, oldest first. It changes nothing, so a
-collector may use the directory meanwhile. The exit status is 1 for a wrong directory or file, 2 if batches are lost or
-cannot be written, else 0."""
-
-
-class QueueCommand(Command):
-    """Describes or exports stored queues."""
-
-    name = "queue"
-    help = "show or export what a storage extension keeps on the disk"
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-        inspect = actions.add_parser("inspect", help="describe each queue", description=_INSPECT)
-        export = actions.add_parser("export", help="write the batches as lines of OTLP JSON", description=_EXPORT)
-        for action in (inspect, export):
-            action.add_argument("directory", type=Path, metavar="DIR", help="the directory of the storage extension")
-            action.add_argument("--component", metavar="PATH", help="only the queue of one, such as exporters::otlp")
-        export.add_argument("--output", type=Path, metavar="FILE", help="write to a new file, not to stdout")
-
-    def run(self, options: argparse.Namespace) -> int:
-        from otel_zernel.cli.stored_queues import description, journals
-        from otel_zernel.registry import Registry
-
-        views = journals(Registry.installed(), options.directory, options.component)
-        if options.action == "export":
-            if options.output is None:
-                require_stdout()
-            return _export(views, options.output)
-        for view in views:
-            print_result(description(view, time.time_ns()))
-        return 2 if any(view.damage for view in views) else 0
-
-
-def _export(views: Sequence["JournalView"], output: Path | None) -> int:
-    from otel_zernel.cli.stored_queues import Export
-
-    export = Export()
-    try:
-        with output.open("xb") if output else nullcontext(sys.stdout.buffer) as file:
-            for view in views:
-                file.writelines(line + b"\n" for line in export.lines(view))
-            file.flush()
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        if output is None:
-            discard_stdout()
-        return fail(f"cannot write {output or 'to stdout'}: {error.strerror}")
-    damage = [f"{view.component}: {one}" for view in views for one in view.damage]
-    if problems := export.problems + damage:
-        print(*problems, sep="\n", file=sys.stderr)
-        return 2
-    return 0
 
 
 COMMANDS: tuple[Command, ...] = (

@@ -4,7 +4,8 @@ import argparse
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from otel_zernel.cli.command_line import COMMANDS, parser_of
+from otel_zernel.cli.command_line import parser_of
+from otel_zernel.cli.commands import COMMANDS
 from otel_zernel.command import Command, Commands
 
 PROGRAM = "otel-zernel"

@@ -79,6 +79,7 @@ async def make(settings: WritableStoreConfig) -> None:
 async def write_twice(settings: WritableStoreConfig, batch: Batch) -> None:
     """The second time, the store has everything already."""
     async with writing(settings) as store:
+        await store.open()
         await store.write(batch, 0)
         assert (await store.write(batch, 0)).stored == 0
 

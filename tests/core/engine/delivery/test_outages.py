@@ -9,6 +9,7 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -48,7 +49,7 @@ async def collector(
     clock = SimulatedClock()
     queue = {"queue_size": queue_size, **(DURABLE if durable else {})}
     retry = {} if durable else {"max_elapsed_time": "0s"}
-    config = {"timeout": "0s", "sending_queue": queue, "retry_on_failure": retry}
+    config: dict[str, Any] = {"timeout": "0s", "sending_queue": queue, "retry_on_failure": retry}
     async with delivering_into(SimulatedBackend, clock, **config) as (delivery, backend, counted):
         backend.fault = fault
         pipeline = Pipeline("p", [], [delivery], ALL_SIGNALS, asyncio.Lock())

@@ -37,7 +37,7 @@ async def judging(
 ) -> AsyncIterator[tuple[Delivery, Judging, SimulatedClock]]:
     clock = SimulatedClock()
     settings = {"queue_size": 10_000, **({"storage": "storage"} if durable else {}), **queue}
-    judging_type = type("Judging", (Judging,), {"in_order": in_order, "verdict": staticmethod(judge)})
+    judging_type: type[Judging] = type("Judging", (Judging,), {"in_order": in_order, "verdict": staticmethod(judge)})
     async with delivering_into(judging_type, clock, timeout="0s", sending_queue=settings) as (delivery, backend, _):
         yield delivery, backend, clock
 

@@ -46,7 +46,11 @@ async def ordered(
 ) -> AsyncIterator[tuple[Delivery, OrderedBackend, SimulatedClock]]:
     clock = SimulatedClock()
     settings = {"queue_size": 10_000, **(DURABLE if durable else {}), **queue}
-    config = {"timeout": "0s", "sending_queue": settings, "retry_on_failure": {"max_elapsed_time": "0s"}}
+    config: dict[str, Any] = {
+        "timeout": "0s",
+        "sending_queue": settings,
+        "retry_on_failure": {"max_elapsed_time": "0s"},
+    }
     async with delivering_into(OrderedBackend, clock, **config) as (delivery, backend, _):
         yield delivery, backend, clock
 

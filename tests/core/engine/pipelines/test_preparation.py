@@ -21,8 +21,7 @@ from otel_zernel.engine.pipelines.pipeline import Pipeline
 from otel_zernel.errors import DecodeError, Retryable
 from otel_zernel.testing import until
 from tests.core.engine.delivery.delivering import delivering, delivering_into
-from tests.core.engine.pipelines.test_immediate_emit import INSTRUMENTS
-from tests.core.engine.wiring import Counting, losses_of, piping, stage_of, staged
+from tests.core.engine.wiring import INSTRUMENTS, Counting, losses_of, piping, stage_of, staged
 from tests.core.parts import Doubler, Sink, batch_of, values_of
 from tests.receivers.damaged_texts import damaged_metrics
 
