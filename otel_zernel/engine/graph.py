@@ -13,7 +13,8 @@ from otel_zernel.config.schema import PipelineSettings, Settings
 from otel_zernel.engine.delivery import Delivery
 from otel_zernel.engine.difference import Definition, Definitions, Place
 from otel_zernel.engine.lifetime import starting
-from otel_zernel.engine.pipelines.fan_out import FanOut, HoldWatch
+from otel_zernel.engine.pipelines.fan_out import FanOut
+from otel_zernel.engine.pipelines.holding import HoldWatch
 from otel_zernel.engine.pipelines.pipeline import Pipeline, Stage
 from otel_zernel.engine.queues import memory_share
 from otel_zernel.engine.receivers import SupervisedReceiver

@@ -16,7 +16,8 @@ import pytest
 from otel_zernel.batch import ALL_SIGNALS, ItemCount
 from otel_zernel.engine.delivery import Delivery
 from otel_zernel.engine.delivery.sending import OutageWatch
-from otel_zernel.engine.pipelines.fan_out import FanOut, HoldWatch
+from otel_zernel.engine.pipelines.fan_out import FanOut
+from otel_zernel.engine.pipelines.holding import HoldWatch
 from otel_zernel.engine.pipelines.pipeline import Pipeline
 from otel_zernel.errors import Correctable, Permanent, Refused, Retryable
 from otel_zernel.testing import FakeClock, make_context
