@@ -169,7 +169,6 @@ class Distribution(NamedTuple):
     """The upstream version of the kernel's eBPF, which is newer than `kernel` if it was backported."""
     libbpf: str
     mode: str
-    lost: str
     proof: str
 
     @property
@@ -215,7 +214,6 @@ OUTSIDE_EBPF = {"field", "tracepoint", "types"}
 @pytest.mark.parametrize("row", matrix(), ids=lambda row: row.system)
 def test_the_matrix_of_distributions_agrees_with_the_table(row: Distribution) -> None:
     assert row.mode == best(row.architecture, row.ebpf)
-    assert ("CAP_SYS_ADMIN" in row.lost) == (row.mode == Mode.PERF)
     proofs = {"by the table", "ran"} if row.ebpf == row.kernel else {"by the release notes and the table"}
     assert row.proof in proofs
 
