@@ -28,6 +28,12 @@ class Periods:
         self._repeats = [0] * _LONGEST
         self._repeats_roughly = [0] * _LONGEST
         self._origin = 0
+        self._cycle: list[Signature] = []
+        """The units of a period, by their position."""
+        self._is_exact = False
+        """Whether equal units have equal numbers of operators."""
+        self._fits = self._misses = 0
+        """The latest units in a row at their positions, and the others since two whole periods of them."""
         self.count = 0
         """Number of units."""
         self.period = 1
@@ -42,9 +48,11 @@ class Periods:
         self._signatures.append(signature)
         self._gaps.append(gap_ns)
         self.count += 1
-        period = self._proven()
-        if period != self.period:
-            self.period, self._origin = period, self._beginning(period)
+        if self.period > 1:
+            self._follow(signature)
+        period = self._proven() or (1 if self._misses >= _FEWEST else self.period)
+        if period != self.period and (self._misses >= _FEWEST or period % self.period == 0):
+            self._begin(period)
 
     def position_of(self, number: int) -> int:
         """The position of a unit in its period. Both count from 0."""
@@ -55,10 +63,36 @@ class Periods:
         """Whether equal units have shown the period, also if it is 1."""
         return any(count >= max(_FEWEST, 2 * at) for at, count in enumerate(self._repeats, 1))
 
+    def _begin(self, period: int) -> None:
+        self.period, self._origin = period, self._beginning(period)
+        self._is_exact = period == _shortest(self._repeats)
+        self._fits = self._misses = 0
+        latest = list(self._signatures)[-period:]
+        first = self.position_of(self.count - period)
+        self._cycle = latest[-first:] + latest[:-first]
+
+    def _follow(self, signature: Signature) -> None:
+        """A loop may leave out an update, for example one whose gradients are not finite. Then the unit is the next one
+        of the period that it is like, and the period goes on from there."""
+        at = self.position_of(self.count - 1)
+        ahead = self._cycle[at:] + self._cycle[:at]
+        left_out = next((count for count, unit in enumerate(ahead) if self._are_alike(signature, unit)), None)
+        if left_out == 0:
+            self._fits += 1
+        else:
+            self._fits, self._misses = 0, self._misses + 1
+            self._origin -= left_out or 0
+        if self._fits >= 2 * self.period:
+            self._misses = 0
+
+    def _are_alike(self, unit: Signature, other: Signature) -> bool:
+        return unit == other if self._is_exact else unit[:2] == other[:2]
+
     def _proven(self) -> int:
-        """Optimizers and backward passes decide. Units that only differ in their operators refine the period."""
+        """0 if none is. Optimizers and backward passes decide. Units that only differ in their operators refine the
+        period."""
         roughly, exactly = _shortest(self._repeats_roughly), _shortest(self._repeats)
-        return exactly if exactly % roughly == 0 else roughly
+        return exactly if exactly and exactly % roughly == 0 else roughly
 
     def _beginning(self, period: int) -> int:
         """The number of a unit that begins a period: before it lies the longest time."""
@@ -70,6 +104,6 @@ class Periods:
 
 
 def _shortest(repeats: list[int]) -> int:
-    """The shortest proven period; 1 if none is."""
+    """The shortest proven period; 0 if none is."""
     proven = (at for at, count in enumerate(repeats, 1) if count >= max(_FEWEST, 2 * at))
-    return next(proven, 1)
+    return next(proven, 0)

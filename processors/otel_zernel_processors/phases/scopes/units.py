@@ -51,7 +51,9 @@ class Units:
         """Adds the next unit; returns the steps that it completes. `gap_ns` is the time before its first pass; None for
         the first unit of a loop, which begins with that pass: its data is added."""
         self._periods.add(signature, gap_ns)
-        steps = self.flush() if self._is_settled and self._periods.position_of(self.count - 1) == 0 else []
+        steps: list[Step] = []
+        if self._is_settled and self._held and self._periods.position_of(self.count - 1) == 0:
+            steps, self._held = [_joined(self._held)], []  # a period whose last units were left out
         self._held.append(unit)
         if not self._is_settled:
             self._is_start_known = self._is_start_known and gap_ns is not None

@@ -103,6 +103,33 @@ def test_a_critic_that_is_updated_five_times_belongs_to_the_step_of_its_generato
     assert [sum(interval.kind == "optimizer" for interval in step.intervals) for step in steps] == [6] * 12
 
 
+@pytest.mark.parametrize(
+    ("critics", "left_out", "whole"),
+    [(1, "critic", False), (1, "critic", True), (1, "generator", False), (1, "generator", True), (3, "critic", True)],
+)
+def test_steps_of_a_gan_begin_with_its_critic_after_an_update_was_left_out(
+    critics: int, left_out: str, whole: bool
+) -> None:
+    """The update alone, as with a gradient that is not finite, or its passes, too."""
+    thread = SimulatedThread()
+    for step in range(60):
+        for name in [*["critic"] * critics, "generator"]:
+            is_left_out = name == left_out and step in (20, 21, 40)
+            if is_left_out and whole:
+                continue
+            thread.data(3 if name == "critic" else 0.1)
+            thread.forward(6, 30 if name == "critic" else 15)
+            thread.backward(9)
+            if not is_left_out:
+                thread.optimizer()
+    steps = [one.step for one in closed(thread.spans) if one.step.kind == "training"]
+    assert abs(len(steps) - 60) <= 3
+    first = [step.intervals[0].operators for step in steps]
+    assert sum(operators is not None and operators.count == 30 for operators in first) >= 57 - 3 * (
+        left_out == "critic"
+    )
+
+
 def test_steps_of_a_slow_loop_do_not_wait_until_it_has_repeated() -> None:
     thread = SimulatedThread()
     for _ in range(4):
