@@ -20,7 +20,8 @@ from tests.frameworks.jobs.recording.pytorch import TorchRun
 from tests.frameworks.jobs.recording.slowness import busy
 
 LOG_S = 0.04
-STATES, ACTIONS, HORIZON, EPISODES = 32, 4, 60, 20
+STATES, ACTIONS, HORIZON = 32, 4, 60
+EPISODES, PIPED_EPISODES = 100, 20
 ENVIRONMENT_S = 0.0006
 ENVIRONMENTS, PIPED_S = 2, 0.003
 PIPE_BYTES = 4_096
@@ -191,7 +192,7 @@ def cold_compile(run: TorchRun) -> None:
 
 def rollouts(run: TorchRun) -> None:
     """Episodes in one region without gradients, with short steps of an environment."""
-    _learn(run, lambda policy: _episode(run, policy))
+    _learn(run, lambda policy: _episode(run, policy), EPISODES)
 
 
 def _episode(run: TorchRun, policy: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
@@ -215,7 +216,7 @@ def piped_environments(run: TorchRun) -> None:
         here, there = context.Pipe()
         context.Process(target=_environment, args=(there,), daemon=True).start()
         channels.append(here)
-    _learn(run, lambda policy: _piped_episode(run, policy, channels))
+    _learn(run, lambda policy: _piped_episode(run, policy, channels), PIPED_EPISODES)
 
 
 def _environment(orders: Connection) -> None:
@@ -240,12 +241,12 @@ def _piped_episode(
     return torch.cat(states)
 
 
-def _learn(run: TorchRun, episode: Callable[[Any], torch.Tensor]) -> None:
+def _learn(run: TorchRun, episode: Callable[[Any], torch.Tensor], episodes: int) -> None:
     model = nn.Sequential(nn.Linear(STATES, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, ACTIONS))
     optimizer = torch.optim.Adam(model.parameters())
     run.get_ready()
     with run.truth.loop():
-        for _ in range(EPISODES):
+        for _ in range(episodes):
             states = episode(model)
             with run.truth.region("forward"):
                 loss = model(states).log_softmax(-1)[:, 0].mean()
