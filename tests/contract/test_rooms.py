@@ -189,6 +189,11 @@ def modules() -> dict[str, Path]:
     return found
 
 
+@cache
+def tree_of(module: str) -> ast.Module:
+    return ast.parse(modules()[module].read_text("utf-8"))
+
+
 def resolved(name: str) -> str | None:
     """The module of ours that an import of `name` loads; None for others' modules."""
     return next((one for one in (name, f"{name}.__init__") if one in modules()), None)
@@ -197,14 +202,16 @@ def resolved(name: str) -> str | None:
 @cache
 def imports(module: str) -> frozenset[str]:
     """The modules of ours that a module imports, wherever in the file, for types too."""
-    tree = ast.parse(modules()[module].read_text("utf-8"))
-    return frozenset(one for node in ast.walk(tree) for one in _imported(node)) - {module}
+    return frozenset(one for node in ast.walk(tree_of(module)) for one in _imported(node)) - {module}
 
 
-def relative_imports(source: str) -> list[str]:
+def relative_imports(tree: ast.Module) -> list[str]:
     """The relative imports of a file. `imports` does not resolve them."""
-    nodes = ast.walk(ast.parse(source))
-    return [ast.unparse(node) for node in nodes if isinstance(node, ast.ImportFrom) and (node.level or not node.module)]
+    return [
+        ast.unparse(node)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.level or not node.module)
+    ]
 
 
 def _imported(node: ast.AST) -> Iterator[str]:
@@ -231,13 +238,13 @@ def floor_of(house: str, module: str) -> tuple[int, str]:
 
 
 def test_no_import_is_relative() -> None:
-    found = {name: relative_imports(path.read_text("utf-8")) for name, path in modules().items()}
+    found = {name: relative_imports(tree_of(name)) for name in modules()}
     assert {name: imported for name, imported in found.items() if imported} == {}
 
 
 def test_a_relative_import_is_found() -> None:
     source = "from . import x\nfrom .x import y\nfrom x import y"
-    assert relative_imports(source) == ["from . import x", "from .x import y"]
+    assert relative_imports(ast.parse(source)) == ["from . import x", "from .x import y"]
 
 
 def test_the_core_imports_no_component() -> None:
@@ -313,14 +320,14 @@ MOST_METHODS, MOST_IMPORTS = 15, 25
 """Of a class, and of a file."""
 
 
-def public_methods(source: str) -> dict[str, int]:
+def public_methods(tree: ast.Module) -> dict[str, int]:
     """The number of public methods that each class of a file defines, also classes within others and in functions.
 
     A class has its line behind its name, since two may have one name. A property is an attribute, not a method.
     """
     return {
         f"{node.name}:{node.lineno}": sum(map(_is_public_method, node.body))
-        for node in ast.walk(ast.parse(source))
+        for node in ast.walk(tree)
         if isinstance(node, ast.ClassDef)
     }
 
@@ -332,14 +339,14 @@ def _is_public_method(node: ast.stmt) -> bool:
     return decorators.isdisjoint({"property", "cached_property", "setter", "overload"})
 
 
-def imported_modules(source: str) -> set[str]:
+def imported_modules(tree: ast.Module) -> set[str]:
     """The modules that a file imports, wherever in the file: ours, those of packages and the standard library's.
 
     Several names of one module count once. So does a package that passes on names of its modules: it is the one door
     that a reader has to know.
     """
     modules: set[str] = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             modules.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -349,15 +356,13 @@ def imported_modules(source: str) -> set[str]:
 
 def test_a_class_has_few_public_methods() -> None:
     counts = {
-        f"{module}.{name}": count
-        for module, path in modules().items()
-        for name, count in public_methods(path.read_text("utf-8")).items()
+        f"{module}.{name}": count for module in modules() for name, count in public_methods(tree_of(module)).items()
     }
     assert {name for name, count in counts.items() if count > MOST_METHODS} == set()
 
 
 def test_a_file_has_few_imports() -> None:
-    counts = {name: len(imported_modules(path.read_text("utf-8"))) for name, path in modules().items()}
+    counts = {name: len(imported_modules(tree_of(name))) for name in modules()}
     assert {name for name, count in counts.items() if count > MOST_IMPORTS} == set()
 
 
@@ -376,8 +381,8 @@ class A:
     class A:
         def inner(self): ...
 """
-    assert public_methods(source) == {"A:4": 3, "A:12": 1}
-    assert imported_modules(source) == {"os", "sys", "json"}
+    assert public_methods(ast.parse(source)) == {"A:4": 3, "A:12": 1}
+    assert imported_modules(ast.parse(source)) == {"os", "sys", "json"}
 
 
 def test_only_the_bpf_program_includes_our_headers() -> None:

@@ -133,7 +133,7 @@ class SinkConfig(RemoteExporterConfig):
 
 class Sink(Exporter):
     """Records its batches. First raises the exceptions in `failures`, then waits for `gate` if it is set, and `pause`
-    seconds."""
+    seconds. While `is_down`, each attempt fails."""
 
     Config = SinkConfig
     delivery = "remote"
@@ -142,6 +142,7 @@ class Sink(Exporter):
         super().__init__(config, context)
         self.batches: list[Batch] = []
         self.failures: list[BaseException] = [Retryable("down") for _ in range(config.fails)]
+        self.is_down = False
         self.gate: Any = None
         self.judge: Callable[[Batch], None] = lambda _: None
         """Raises the answer to a batch."""
@@ -160,6 +161,8 @@ class Sink(Exporter):
         self.attempts += 1
         if self.failures:
             raise self.failures.pop(0)
+        if self.is_down:
+            raise Retryable("down")
         self.judge(batch)
         if self.gate is not None:
             await self.gate.wait()

@@ -4,7 +4,7 @@ from contextlib import suppress
 
 import pytest
 from google.protobuf.message import DecodeError as ProtobufDecodeError
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Gauge, Metric, MetricsData, NumberDataPoint, Sum
 
@@ -20,7 +20,6 @@ PIECES = st.sampled_from([1, 5, 20, 100, 1000])
 
 
 @pytest.mark.parametrize("signal", SIGNALS)
-@settings(max_examples=100)
 @given(data=st.data(), piece=PIECES)
 def test_every_message_is_the_same_in_pieces(signal: Signal, data: st.DataObject, piece: int) -> None:
     encoded = data.draw(any_message(signal)).SerializeToString(deterministic=True)
@@ -29,7 +28,6 @@ def test_every_message_is_the_same_in_pieces(signal: Signal, data: st.DataObject
 
 
 @pytest.mark.parametrize("signal", SIGNALS)
-@settings(max_examples=200)
 @given(data=st.data(), piece=PIECES)
 def test_a_damaged_message_is_refused_or_the_same(signal: Signal, data: st.DataObject, piece: int) -> None:
     encoded = bytearray(data.draw(any_message(signal)).SerializeToString())

@@ -77,11 +77,11 @@ exporters:
     retry_on_failure: {{initial_interval: 200ms, max_interval: 500ms}}
     sending_queue: {{queue_size: 1000{more}}}
 extensions:
-  health_check: {{endpoint: "127.0.0.1:{health}", unhealthy_after: 2s}}
+  health_check: {{endpoint: "127.0.0.1:{health}", unhealthy_after: 1s}}
   file_storage: {{directory: FOLDER/storage, create_directory: true}}
 service:
   extensions: [health_check, file_storage]
-  shutdown_timeout: 3s
+  shutdown_timeout: 1s
   telemetry: {{logs: {{encoding: json}}, metrics: {{level: none}}}}
   pipelines: {{p: {{receivers: [csv], exporters: [otlp_http]}}}}
 """

@@ -58,14 +58,16 @@ async def _send(address: Address, request: bytes, chance: random.Random) -> None
         await writer.wait_closed()
 
 
+_AT_ONCE = 50
+"""Connections."""
 _TIMES = {"head_time": 0.2, "body_time": 0.2, "idle_time": 0.2, "write_time": 0.2, "linger_time": 0.1}
 
 
 async def _fuzz(requests: int, seed: int) -> None:
     chance = random.Random(seed)
     async with served(**_TIMES, connections=50) as address:
-        for _ in range(0, requests, 20):
-            await asyncio.gather(*(_send(address, _request(chance), chance) for _ in range(20)))
+        for _ in range(0, requests, _AT_ONCE):
+            await asyncio.gather(*(_send(address, _request(chance), chance) for _ in range(_AT_ONCE)))
         assert (await ask(address)).startswith(b"HTTP/1.1 200")
 
 
@@ -102,8 +104,8 @@ async def _fuzz_frames(connections: int, seed: int) -> None:
     chance, echo = random.Random(seed), Echo()
     limits = {**_TIMES, "message_size": 1 << 16, "ping_interval": 0.1, "ping_timeout": 0.1}
     async with served(echo, **limits, connections=50) as address:
-        for _ in range(0, connections, 20):
-            await asyncio.gather(*(_send_frames(address, _frames(chance), chance) for _ in range(20)))
+        for _ in range(0, connections, _AT_ONCE):
+            await asyncio.gather(*(_send_frames(address, _frames(chance), chance) for _ in range(_AT_ONCE)))
         await until(lambda: not echo.open)
         assert (await ask(address)).startswith(b"HTTP/1.1 200")
 

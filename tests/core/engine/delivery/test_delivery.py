@@ -209,7 +209,7 @@ async def test_a_batch_without_a_queue_that_waits_for_an_exporter_that_a_reload_
 async def test_a_stop_plans_no_attempt_after_its_deadline_and_the_last_one_is_just_before_it() -> None:
     async with delivering(sending_queue={"num_consumers": 1}) as (delivery, sink, _):
         clock = sink.context.clock
-        sink.failures = [Retryable("down") for _ in range(1000)]
+        sink.is_down = True
         for value in (1.0, 2.0, 3.0):
             delivery.queue.put(batch_of(value))
         delivery.consumers.hurry(clock.monotonic() + 20.0)
@@ -229,7 +229,7 @@ async def test_a_stop_does_not_wait_for_a_server_that_asks_for_more_time_than_is
 
 async def test_a_batch_without_a_queue_is_counted_as_lost_if_a_stop_leaves_no_time() -> None:
     async with delivering(sending_queue={"enabled": False}) as (delivery, sink, _):
-        sink.failures = [Retryable("down") for _ in range(1000)]
+        sink.is_down = True
         delivery.consumers.hurry(sink.context.clock.monotonic() + 5.0)
         assert not await delivery.send(batch_of(1.0))
         assert losses_of(sink) == {"exporter_stopped": 1}

@@ -42,7 +42,7 @@ async def test_the_pause_before_an_attempt_grows_up_to_max_interval() -> None:
 
 async def test_a_batch_is_given_up_after_max_elapsed_time_and_counted() -> None:
     async with delivering(retry_on_failure={"max_elapsed_time": "20s"}) as (delivery, sink, counted):
-        sink.failures = [Retryable("down") for _ in range(100)]
+        sink.is_down = True
         delivery.queue.put(batch_of(1.0, 2.0))
         await delivery.drain()
         assert 2 < sink.attempts < 10

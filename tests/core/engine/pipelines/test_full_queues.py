@@ -10,10 +10,10 @@ import pytest
 from otel_zernel.batch import Batch
 from otel_zernel.component import Insist, Processor
 from otel_zernel.engine.delivery import Delivery
-from otel_zernel.errors import Refused, Retryable
+from otel_zernel.errors import Refused
 from otel_zernel.testing import FakeClock, until
 from tests.core.engine.wiring import Counting, Wiring, losses_of, other_tasks_run, piping, stage_of, staged, wiring
-from tests.core.parts import Doubler, Keeper, Sink, batch_of, one_span, values_of
+from tests.core.parts import Doubler, Keeper, batch_of, one_span, values_of
 
 DOWN = {"initial_interval": "1h", "max_elapsed_time": "0s"}
 
@@ -38,16 +38,11 @@ def counted() -> Counting:
     return Counting()
 
 
-def kill(sink: Sink) -> None:
-    """Makes every attempt of the exporter fail."""
-    sink.failures = [Retryable("down") for _ in range(100_000)]
-
-
 async def two_exporters(it: Wiring, **second: Any) -> tuple[Delivery, Delivery]:
     """A healthy exporter with a large queue, and another one that is down."""
     healthy = await it.delivery(queue_size=10_000)
     dead = await it.delivery(**{"queue_size": 5, **second})
-    kill(it.sinks[1])
+    it.sinks[1].is_down = True
     return healthy, dead
 
 
@@ -85,7 +80,7 @@ async def test_an_overflow_is_counted_and_logged_once_however_many_batches_it_co
 async def test_a_single_dead_exporter_holds_back_a_file_and_loses_nothing(counted: Counting) -> None:
     retry = {"initial_interval": "10ms", "max_elapsed_time": "0s"}
     async with piping(retry=retry, instruments=counted.instruments, queue_size=5) as (emit, delivery, sink):
-        kill(sink)
+        sink.is_down = True
         insist = Insist(emit, FakeClock())
 
         async def read_file() -> None:
@@ -96,7 +91,7 @@ async def test_a_single_dead_exporter_holds_back_a_file_and_loses_nothing(counte
         await until(lambda: counted("otelcol_receiver_refused_metric_points") and sink.attempts >= 3)
         assert not reading.done()
         assert delivery.lost == 0
-        sink.failures.clear()
+        sink.is_down = False
         await until(reading.done)
         await delivery.drain()
         assert values_of(sink.batches) == list(range(50))
@@ -105,7 +100,7 @@ async def test_a_single_dead_exporter_holds_back_a_file_and_loses_nothing(counte
 
 async def test_a_waiting_batch_is_counted_once_however_often_its_source_emits_it(counted: Counting) -> None:
     async with piping(retry=DOWN, instruments=counted.instruments, queue_size=1) as (emit, _, sink):
-        kill(sink)
+        sink.is_down = True
         await emit(batch_of(1.0))
         await until(lambda: sink.attempts)
         await emit(batch_of(2.0))
@@ -122,7 +117,7 @@ async def test_a_batch_that_waited_and_is_dropped_by_one_queue_is_counted_once_t
     async with wiring(retry=DOWN, instruments=counted.instruments) as it:
         deliveries = [await it.delivery(queue_size=1), await it.delivery(queue_size=1)]
         for sink in it.sinks:
-            kill(sink)
+            sink.is_down = True
         emit = it.emit_into(it.pipeline("p", [], deliveries))
         for value in (1.0, 2.0):
             await emit(batch_of(value))
@@ -130,7 +125,7 @@ async def test_a_batch_that_waited_and_is_dropped_by_one_queue_is_counted_once_t
         waiting = batch_of(3.0)
         with pytest.raises(Refused):
             await emit(waiting)
-        it.sinks[0].failures.clear()
+        it.sinks[0].is_down = False
         asyncio.create_task(deliveries[0].drain())  # noqa: RUF006  # ends its wait for the next attempt
         await until(lambda: not deliveries[0].queue.full_signals())
         await emit(waiting)
@@ -191,7 +186,7 @@ async def test_a_local_exporter_that_works_delays_its_source_and_loses_nothing()
 async def test_a_file_on_a_full_disk_does_not_hold_back_a_healthy_exporter() -> None:
     async with wiring() as it:
         healthy, full_disk = await it.delivery(queue_size=1000), await it.local_delivery()
-        kill(it.sinks[1])
+        it.sinks[1].is_down = True
         emit = it.emit_into(it.pipeline("p", [], [healthy, full_disk]))
         for value in range(200):
             await emit(batch_of(float(value)))
@@ -231,7 +226,7 @@ async def test_a_batch_that_a_processor_refuses_was_seen_by_no_processor(counted
 
 async def test_a_queue_holds_no_more_than_its_bytes_whatever_its_size() -> None:
     async with piping(retry=DOWN, queue_size=1_000_000, memory_limit_mib=1) as (emit, delivery, sink):
-        kill(sink)
+        sink.is_down = True
         batch = batch_of(*(float(value) for value in range(2000)))
         while delivery.queue.has_room(batch):
             await emit(batch.copy())

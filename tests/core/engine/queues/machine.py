@@ -7,7 +7,6 @@ from typing import Any
 from otel_zernel.batch import Batch
 from otel_zernel.engine.delivery import Delivery
 from otel_zernel.engine.pipelines.fan_out import FanOut
-from otel_zernel.errors import Retryable
 from tests.core.engine.journals import MemoryStorage
 from tests.core.engine.wiring import Wiring, wiring
 
@@ -32,7 +31,7 @@ class Machine:
     async def down(self, **queue: Any) -> AsyncIterator[tuple[Wiring, Delivery, FanOut]]:
         """A run whose exporter's attempts fail, and its receiver's emit."""
         async with self.run(**queue) as (it, delivery):
-            it.sinks[0].failures = [Retryable("down") for _ in range(10_000)]
+            it.sinks[0].is_down = True
             yield it, delivery, it.emit_into(it.pipeline("p", [], [delivery]))
 
     async def store(self, *batches: Batch) -> None:

@@ -105,7 +105,7 @@ async def test_a_backlog_is_read_from_the_disk_and_only_the_newest_batches_stay_
             await emit(batch.copy())
         assert 100 * batch.byte_size > 5 << 20
         assert (1 << 20) - batch.byte_size <= delivery.queue.bytes <= 1 << 20
-        it.sinks[0].failures.clear()
+        it.sinks[0].is_down = False
         draining = asyncio.create_task(delivery.drain())
         await draining
         assert len(it.sinks[0].batches) == 100

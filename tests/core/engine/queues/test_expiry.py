@@ -93,7 +93,7 @@ async def test_with_storage_a_batch_is_retried_for_longer_than_the_default_time(
 async def test_a_time_limit_for_retries_that_the_user_sets_holds_with_storage_too() -> None:
     retry = {"max_elapsed_time": "300s"}
     async with delivering(sending_queue=DURABLE, retry_on_failure=retry) as (delivery, sink, _):
-        sink.failures = [Retryable("down") for _ in range(1000)]
+        sink.is_down = True
         delivery.queue.put(batch_of(1.0))
         await until(lambda: delivery.lost)
 

@@ -13,7 +13,7 @@ from otel_zernel.component import ComponentConfig, Processor
 from otel_zernel.delivery_config import SendingQueueConfig
 from otel_zernel.engine.queues import MemoryQueue
 from otel_zernel.engine.queues.queue import SharedRoom
-from otel_zernel.errors import Refused, Retryable
+from otel_zernel.errors import Refused
 from otel_zernel.testing import until
 from tests.core.engine.journals import MemoryStorage
 from tests.core.engine.wiring import losses_of, piping, stage_of, wiring
@@ -87,7 +87,7 @@ async def test_a_flood_of_metrics_in_an_outage_leaves_the_spans_their_share(dura
         it.extensions["storage"] = MemoryStorage()
         delivery = await it.delivery(queue_size=40, **({"storage": "storage"} if durable else {}))
         sink = it.sinks[0]
-        sink.failures = [Retryable("down") for _ in range(1000)]
+        sink.is_down = True
         emit = it.emit_into(it.pipeline("p", [], [delivery]))
         await emit(one_span())
         await until(lambda: sink.attempts)
@@ -103,7 +103,7 @@ async def test_a_flood_of_metrics_in_an_outage_leaves_the_spans_their_share(dura
 
 async def test_one_signal_of_a_batch_is_dropped_and_the_other_kept() -> None:
     async with piping(retry=DOWN, queue_size=8) as (emit, delivery, sink):
-        sink.failures = [Retryable("down") for _ in range(1000)]
+        sink.is_down = True
         delivery.queue.expect({"metrics", "traces"})
         while delivery.queue.has_room(batch_of(1.0)):
             await emit(batch_of(1.0))
@@ -116,7 +116,7 @@ async def test_one_signal_of_a_batch_is_dropped_and_the_other_kept() -> None:
 async def test_a_tick_waits_in_an_outage_while_one_of_its_signals_has_no_room_in_any_queue() -> None:
     async with wiring(retry=DOWN) as it:
         delivery = await it.delivery(queue_size=8)
-        it.sinks[0].failures = [Retryable("down") for _ in range(1000)]
+        it.sinks[0].is_down = True
         delivery.queue.expect({"metrics", "traces"})
         pipeline = it.pipeline("p", [stage_of(Ticker)], [delivery])
         delivery.queue.put(batch_of(1.0))
@@ -148,7 +148,7 @@ class Counter(Processor):
 
 async def test_metrics_that_a_processor_makes_of_spans_do_not_push_them_out() -> None:
     async with piping(stage_of(Counter), retry=DOWN, queue_size=200) as (emit, delivery, sink):
-        sink.failures = [Retryable("down") for _ in range(1000)]
+        sink.is_down = True
         await emit(one_span())
         await until(lambda: delivery.is_stuck)
         for _ in range(40):
@@ -164,7 +164,7 @@ async def test_a_queue_that_holds_back_exceeds_its_capacity_only_by_what_process
     async with wiring(retry=DOWN) as it:
         it.extensions["storage"] = MemoryStorage()
         delivery = await it.delivery(queue_size=200, **config)
-        it.sinks[0].failures = [Retryable("down") for _ in range(1000)]
+        it.sinks[0].is_down = True
         emit = it.emit_into(it.pipeline("p", [stage_of(Counter)], [delivery]))
         await emit(one_span())
         await until(lambda: delivery.is_stuck)

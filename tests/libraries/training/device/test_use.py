@@ -42,7 +42,7 @@ def share_of(seconds: float, run: Run) -> float:
 
 def test_the_truth_is_within_the_bounds_of_every_drawn_loop_and_a_busy_share_makes_it_known() -> None:
     errors = []
-    for number, (_, run) in enumerate(drawn(16, seed=5, steps=120)):
+    for number, (_, run) in enumerate(drawn(16, seed=5, steps=50)):
         truth = float(run.idle.sum()) / run.seconds
         share = run.busy_share + random.Random(number).uniform(-0.02, 0.02)
         for use in (device_use(run.segments), device_use(run.segments, min(max(share, 0.0), 1.0))):
