@@ -78,7 +78,7 @@ def working(kind: Kind, type_: str, folder: Path) -> Component:
         "tasks": {"directory": str(folder / "tasks")},
         "otlp_grpc": {"endpoint": "localhost:1", "tls": {"insecure": True}},
         "heartbeat": {"endpoint": "localhost:0"},
-        "kafka": {"brokers": ["localhost:1"], **({"timeout": "100ms"} if kind == "exporters" else {})},
+        "kafka": {"brokers": ["localhost:1"], **({"timeout": "1s"} if kind == "exporters" else {})},
         "otlp_http": {"endpoint": "http://localhost:1", "tls": {}},
         "sql": {"url": f"sqlite://{folder}/metrics.db"},
         "prometheus_remote_write": {"endpoint": "http://localhost:1/api/v1/write", "tls": {}},
