@@ -1,7 +1,8 @@
-"""Runs the csv receiver and returns its output as plain values."""
+"""Rows as text, and the output of the csv receiver as plain values."""
 
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from otel_zernel.batch import points
@@ -10,6 +11,10 @@ from otel_zernel.testing import Downstream, Dropped, make_context
 from otel_zernel_receivers.csv import CsvReceiver
 from tests.otlp import metrics_in
 
+LAYOUT = {"timestamp": "t", "attributes": {"k": "k"}, "metric": "m", "value": "v"}
+HEADER = "t,k,m,v\n"
+SECOND = 10**9
+START = 1_752_871_354
 PlainPoint = tuple[str, int, float]
 """Metric, time in ns, value."""
 
@@ -30,6 +35,20 @@ class Run:
     def points(self) -> list[PlainPoint]:
         return points_of(self.downstream)
 
+    @property
+    def values(self) -> list[float]:
+        return values_of(self.downstream)
+
+
+def rows(*bounds: int) -> str:
+    """A row for each value in the `range` of these bounds. The time of a row in s is `START` plus its value."""
+    return "".join(f"{START + value},a,x,{value}\n" for value in range(*bounds))
+
+
+def append(path: Path, text: str) -> None:
+    with path.open("a") as file:
+        file.write(text)
+
 
 def points_of(downstream: Downstream) -> list[PlainPoint]:
     """Every point, in the order of the batches."""
@@ -39,6 +58,10 @@ def points_of(downstream: Downstream) -> list[PlainPoint]:
         for metric in metrics_in(batch.metrics)
         for point in points(metric)
     ]
+
+
+def values_of(downstream: Downstream) -> list[float]:
+    return [value for _, _, value in points_of(downstream)]
 
 
 def attributes(message: Any) -> dict[str, Any]:

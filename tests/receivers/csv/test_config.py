@@ -24,6 +24,9 @@ OWN = {"timestamp": "t", "metrics": {"x": {}}}
         ({"shard": {"index": 2, "count": 2}}, ("shard",), "less than count"),
         ({"loop": True, "follow": True}, (), "exclude each other"),
         ({"files": ["-"], "loop": True}, (), "ends once"),
+        ({"storage": "s", "loop": True}, (), "loop reads every row again, and storage prevents that; remove one"),
+        ({"storage": "s", "files": ["-"]}, (), 'the standard input ("-") has none; remove storage'),
+        ({"start_at": "end"}, (), "set follow: true"),
         ({"delimiter": '"'}, ("delimiter",), "neither a quote"),
     ],
 )

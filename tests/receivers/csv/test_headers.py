@@ -16,9 +16,8 @@ from otel_zernel_receivers.csv.layouts.layout import CustomLongLayout
 from otel_zernel_receivers.csv.layouts.nvidia_smi import NvidiaSmiLayout
 from otel_zernel_receivers.csv.parsing.lines import LineReader
 from otel_zernel_receivers.csv.reader import CsvFileReader
-from tests.receivers.csv.running import Receive, Run
-from tests.receivers.csv.test_follow import append, following
-from tests.receivers.csv.values import HEADER, LAYOUT, rows
+from tests.receivers.csv.running import HEADER, LAYOUT, Receive, Run, append, rows
+from tests.receivers.csv.test_follow import following
 
 DAY = "2026/01/03 "
 SMI = "timestamp, index, utilization.gpu [%], memory.used [MiB], temperature.gpu\n"
@@ -141,12 +140,12 @@ async def test_shards_count_rows_and_later_headers_alike(receive: Receive, index
 
 async def test_a_followed_file_goes_on_with_its_last_header_after_a_restart(tmp_path: Path) -> None:
     path, kept = tmp_path / "a.csv", make_context(id_="csv")
-    path.write_text("t,m,v\n1752871354,x,1\n")
+    path.write_text(HEADER + rows(1, 2))
     async with following(path, context=kept) as followed:
         await followed.values(1)
-        append(path, "v,m,t\n2,x,1752871355\n")
+        append(path, "v,m,k,t\n2,x,a,1752871355\n")
         assert await followed.values(2) == [1, 2]
-    append(path, "3,x,1752871356\n")
+    append(path, "3,x,a,1752871356\n")
     async with following(path, context=kept) as followed:
         assert await followed.values(1) == [3]
 
@@ -268,7 +267,7 @@ async def test_texts_after_a_comma_and_a_blank_have_no_blank(receive: Receive) -
     run = await receive(text, layout=WIDE)
     (batch,) = run.downstream.batches
     points = batch.metrics.resource_metrics[0].scope_metrics[0].metrics[0].gauge.data_points
-    assert [[one.value.string_value for one in point.attributes] for point in points] == [["a, b"]] * 2
+    assert [[pair.value.string_value for pair in point.attributes] for point in points] == [["a, b"]] * 2
 
 
 @pytest.mark.parametrize("batch_size", [1, 3, 10_000])

@@ -7,8 +7,8 @@ import pytest
 
 from otel_zernel.errors import CannotStart
 from otel_zernel.testing import Downstream
-from tests.receivers.csv.running import Receive, receiver
-from tests.receivers.csv.test_follow import HEADER, LAYOUT, append, following, row
+from tests.receivers.csv.running import HEADER, LAYOUT, Receive, append, receiver, rows
+from tests.receivers.csv.test_follow import following
 from tests.receivers.csv.test_headers import DAY, WIDE, by_metric
 
 LOSS = {"timestamp": "timestamp", "metrics": {"loss": {}}}
@@ -80,12 +80,12 @@ async def test_a_followed_file_with_only_a_banner_is_waited_for(tmp_path: Path) 
     early, late = tmp_path / "early.csv", tmp_path / "late.csv"
     early.write_text(BANNER)
     async with following(early, late) as followed:
-        append(early, HEADER + row(1))
+        append(early, HEADER + rows(1, 2))
         assert await followed.values(1) == [1]
         append(late, BANNER)
-        append(early, row(2))
+        append(early, rows(2, 3))
         assert await followed.values(2) == [1, 2]
-        append(late, "node-a, noon\n" + HEADER + row(3))
+        append(late, "node-a, noon\n" + HEADER + rows(3, 4))
         assert await followed.values(3) == [1, 2, 3]
 
 

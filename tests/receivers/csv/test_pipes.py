@@ -6,15 +6,16 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from otel_zernel.clock import SystemClock
 from otel_zernel.testing import Downstream, make_context, until
-from tests.receivers.csv.running import points_of, receiver
+from tests.background import in_background
+from tests.receivers.csv.running import HEADER, LAYOUT, receiver, rows, values_of
 
-LAYOUT = {"timestamp": "t", "metric": "m", "value": "v"}
-TEXT = b"t,m,v\n1752871354,x,1\n1752871354,x,2\n"
+TEXT = (HEADER + rows(1, 3)).encode()
 
 
 @pytest.fixture
@@ -25,24 +26,16 @@ def pipe(tmp_path: Path) -> Path:
 
 
 @asynccontextmanager
-async def reading(pipe: Path) -> AsyncIterator[tuple[asyncio.Task[None], Downstream]]:
+async def reading(pipe: Path) -> AsyncIterator[tuple[asyncio.Task[Any], Downstream]]:
     downstream = Downstream()
     context = make_context(id_="csv", clock=SystemClock())
-    running = asyncio.create_task(receiver(context, files=[str(pipe)], layout=LAYOUT).run(downstream))
-    try:
+    async with in_background(receiver(context, files=[str(pipe)], layout=LAYOUT).run(downstream)) as running:
         yield running, downstream
-    finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-
-
-def values(downstream: Downstream) -> list[float]:
-    return [value for _, _, value in points_of(downstream)]
 
 
 def is_open(pipe: Path) -> bool:
     """Whether this process has opened the pipe."""
-    return any(os.path.realpath(one) == str(pipe) for one in Path("/proc/self/fd").iterdir())
+    return any(os.path.realpath(link) == str(pipe) for link in Path("/proc/self/fd").iterdir())
 
 
 async def test_a_pipe_without_a_writer_is_waited_for_and_a_cancellation_ends_that(pipe: Path) -> None:
@@ -62,7 +55,7 @@ async def test_the_end_of_the_writer_is_the_end_of_the_input(pipe: Path, content
         await asyncio.to_thread(pipe.write_bytes, content)
         async with asyncio.timeout(60):
             await running
-        assert values(downstream) == [1, 2]
+        assert values_of(downstream) == [1, 2]
 
 
 async def test_rows_are_emitted_while_the_writer_goes_on(pipe: Path) -> None:
@@ -70,10 +63,10 @@ async def test_rows_are_emitted_while_the_writer_goes_on(pipe: Path) -> None:
         writer = await asyncio.to_thread(os.open, pipe, os.O_WRONLY)
         os.write(writer, TEXT)
         await until(lambda: downstream.point_count == 2)
-        os.write(writer, b"1752871354,x,3\n")
+        os.write(writer, rows(3, 4).encode())
         await until(lambda: downstream.point_count == 3)
         assert not running.done()
         os.close(writer)
         async with asyncio.timeout(60):
             await running
-        assert values(downstream) == [1, 2, 3]
+        assert values_of(downstream) == [1, 2, 3]

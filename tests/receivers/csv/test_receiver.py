@@ -17,8 +17,7 @@ from otel_zernel.batch import Batch
 from otel_zernel.errors import CannotStart, Rejected
 from otel_zernel.testing import Downstream, FakeClock, make_context
 from otel_zernel_receivers.csv import CsvReceiver
-from tests.receivers.csv.running import Receive, points_of, receiver
-from tests.receivers.csv.values import HEADER, LAYOUT, SECOND, START, rows, values
+from tests.receivers.csv.running import HEADER, LAYOUT, SECOND, START, Receive, receiver, rows, values_of
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -59,24 +58,18 @@ async def test_a_bad_row_costs_only_itself_and_its_cell_is_named(
     receive: Receive, tmp_path: Path, caplog: pytest.LogCaptureFixture, bad: bytes, reason: str, detail: str
 ) -> None:
     rejects = tmp_path / "rejects.csv"
-    content = (HEADER + rows(2)).encode() + bad + b"\n" + rows(2, first=2).encode()
+    content = (HEADER + rows(2)).encode() + bad + b"\n" + rows(2, 4).encode()
     run = await receive(content, layout=LAYOUT, rejects=str(rejects))
-    assert values(run) == [0, 1, 2, 3]
+    assert run.values == [0, 1, 2, 3]
     assert run.dropped == {reason: 1}
     assert caplog.messages == [f"{tmp_path / 'input.csv'}:4: bad row: {reason}{detail and ': '}{detail}"]
     assert rejects.read_bytes() == bad[: 128 * 1024] + b"\n"
 
 
 async def test_blank_lines_and_a_missing_last_line_end_are_valid(receive: Receive) -> None:
-    run = await receive(HEADER + "\n" + rows(1) + "\r\n" + rows(1, first=1).rstrip("\n"), layout=LAYOUT)
-    assert values(run) == [0, 1]
+    run = await receive(HEADER + "\n" + rows(1) + "\r\n" + rows(1, 2).rstrip("\n"), layout=LAYOUT)
+    assert run.values == [0, 1]
     assert run.dropped == {}
-
-
-async def test_a_series_is_sorted_by_time_and_each_series_keeps_its_values(receive: Receive) -> None:
-    text = f"{START + 2},a,x,2\n{START},b,x,10\n{START + 1},a,x,1\n"
-    run = await receive(HEADER + text, layout=LAYOUT)
-    assert values(run) == [1, 2, 10]
 
 
 @given(st.binary())
@@ -98,8 +91,8 @@ def test_a_file_of_any_bytes_makes_rows_rejects_or_one_error(tmp_path: Path, con
 
 @pytest.mark.parametrize("compress", [gzip.compress, lambda data: zstandard.compress(data)], ids=["gzip", "zstd"])
 async def test_compressed_files_are_recognised_by_their_first_bytes(receive: Receive, compress) -> None:  # type: ignore[no-untyped-def]
-    run = await receive(compress((HEADER + rows(50)).encode()) + compress(rows(50, first=50).encode()), layout=LAYOUT)
-    assert values(run) == list(range(100))
+    run = await receive(compress((HEADER + rows(50)).encode()) + compress(rows(50, 100).encode()), layout=LAYOUT)
+    assert run.values == list(range(100))
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, lambda data: zstandard.compress(data)], ids=["gzip", "zstd"])
@@ -118,7 +111,7 @@ async def test_the_files_of_a_glob_are_read_in_order_and_each_has_its_own_header
     (tmp_path / "b.csv").write_text("v,m,k,t\n2,x,a,1752871355\n")
     (tmp_path / "a.csv").write_text(HEADER + rows(2))
     run = await receive(files=[str(tmp_path / "*.csv"), str(tmp_path / "a.csv")], layout=LAYOUT)
-    assert values(run) == [0, 1, 2]
+    assert run.values == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -162,11 +155,11 @@ async def test_with_timestamps_now_each_row_is_one_nanosecond_later(receive: Rec
 
 
 async def test_each_row_is_in_exactly_one_shard(receive: Receive) -> None:
-    content = HEADER + rows(5) + "bad\n\n" + rows(6, first=7)
+    content = HEADER + rows(5) + "bad\n\n" + rows(7, 13)
     runs = [
         await receive(content, layout=LAYOUT, batch_size=4, shard={"index": index, "count": 3}) for index in range(3)
     ]
-    assert [values(run) for run in runs] == [[0, 3, 9, 12], [1, 4, 7, 10], [2, 8, 11]]
+    assert [run.values for run in runs] == [[0, 3, 9, 12], [1, 4, 7, 10], [2, 8, 11]]
     assert [run.dropped for run in runs] == [{}, {}, {"wrong column count": 1}]
 
 
@@ -195,7 +188,7 @@ async def test_back_pressure_loses_no_row_and_a_rejection_does_not_stop_the_rece
     path.write_text(HEADER + rows(30))
     downstream = Downstream(refuse=7)
     await receiver(files=[str(path)], layout=LAYOUT, batch_size=10).run(downstream)
-    assert [value for _, _, value in points_of(downstream)] == list(range(30))
+    assert values_of(downstream) == list(range(30))
 
     offered = []
 
@@ -205,31 +198,6 @@ async def test_back_pressure_loses_no_row_and_a_rejection_does_not_stop_the_rece
 
     await receiver(files=[str(path)], layout=LAYOUT, batch_size=10).run(reject)
     assert offered == [10, 10, 10]
-
-
-async def test_a_full_series_cache_is_cleared_and_loses_no_row(
-    receive: Receive, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("otel_zernel_receivers.csv.encoding.encoding.MAX_SERIES", 3)
-    text = "".join(f"{START},{index},x,{index}\n" for index in range(20))
-    run = await receive(HEADER + text * 2, layout=LAYOUT, batch_size=20)
-    assert sorted(values(run)) == sorted([*range(20)] * 2)
-
-
-async def test_a_looping_receiver_that_is_cancelled_returns_and_closes_its_file(tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
-    path.write_text(HEADER + rows(1))
-    began = asyncio.Event()
-
-    async def emit(batch: Batch, *, transport: str = "") -> None:
-        began.set()
-        await asyncio.sleep(0)
-
-    running = asyncio.create_task(receiver(files=[str(path)], layout=LAYOUT, loop=True).run(emit))
-    await began.wait()
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
 
 
 def test_a_missing_pyarrow_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,14 +7,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from otel_zernel.testing import Downstream, Dropped, make_context
-from tests.receivers.csv.running import points_of, receiver
-
-LAYOUT = {"timestamp": "t", "metric": "m", "value": "v"}
-HEADER = "t,m,v\n"
-
-
-def rows(first: int, end: int) -> str:
-    return "".join(f"1752871354,x,{value}\n" for value in range(first, end))
+from tests.receivers.csv.running import HEADER, LAYOUT, receiver, rows, values_of
 
 
 async def test_a_full_disk_for_the_rejects_repeats_no_row_and_is_logged_once(
@@ -24,7 +17,7 @@ async def test_a_full_disk_for_the_rejects_repeats_no_row_and_is_logged_once(
     path.write_text(HEADER + rows(0, 50_000) + "bad\n" + rows(50_000, 60_000) + "worse\nworst\n")
     context = make_context(id_="csv", meter=MeterProvider([reader]).get_meter("test"))
     await receiver(context, files=[str(path)], layout=LAYOUT, rejects="/dev/full").run(downstream)
-    assert [value for _, _, value in points_of(downstream)] == list(range(60_000))
+    assert values_of(downstream) == list(range(60_000))
     assert context.drop == Dropped({"wrong column count": 3})  # type: ignore[arg-type]  # a Counter equals a dict
     problem = "cannot save bad rows in /dev/full: No space left on device; the good rows go on"
     assert [message for message in caplog.messages if "bad row: " not in message] == [problem]

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.receivers.csv.values import HEADER, LAYOUT, rows
+from tests.receivers.csv.running import HEADER, LAYOUT, rows
 
 STDIN_PROGRAM = f"""
 import asyncio

@@ -4,7 +4,6 @@ import re
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
-from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -62,13 +61,6 @@ async def test_values_with_and_without_units_become_the_same_metrics(receive: Re
         "hw.model": "NVIDIA H100 80GB HBM3",
         "zernel.gpu.index": 3,
     }
-
-
-@pytest.mark.parametrize("missing", ["[N/A]", "[Not Supported]", "[Unknown Error]", "N/A", "[GPU requires reset]"])
-async def test_a_value_that_the_driver_does_not_have_makes_no_point(receive: Receive, missing: str) -> None:
-    run = await receive(f"{HEADER}\n{row('97 %', missing, missing, missing)}\n")
-    assert points(run) == {"hw.gpu.utilization general": 0.97}
-    assert run.dropped == {}
 
 
 async def test_a_repeated_header_is_skipped_and_a_message_of_the_driver_is_logged(
@@ -173,27 +165,6 @@ def test_the_fast_and_the_plain_parser_agree() -> None:
     assert fast is not None
     assert not bad
     assert plain(fast) == plain(slow)
-
-
-@pytest.mark.parametrize(
-    ("header", "metric"),
-    [
-        ("timestamp,metric_name,uuid,value", "hw.power"),
-        ("timestamp,gpu_id,hostname,power_draw", "hw.power"),
-        ("timestamp, uuid, power.draw [W]", "hw.power"),
-    ],
-)
-async def test_the_layout_is_found_by_the_header(receive: Receive, header: str, metric: str) -> None:
-    cells: dict[str, Any] = {
-        "timestamp": "2026-11-22T13:00:00Z",
-        "metric_name": "DCGM_FI_DEV_POWER_USAGE",
-        "uuid": "GPU-1",
-        "gpu_id": "0",
-        "hostname": "a",
-    }
-    line = ",".join(cells.get(name.strip(), "300") for name in header.split(","))
-    run = await receive(f"{header}\n{line}\n")
-    assert [(name, value) for name, _, value in run.points] == [(metric, 300.0)]
 
 
 async def test_a_header_that_fits_no_layout_names_what_is_missing(receive: Receive) -> None:
