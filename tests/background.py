@@ -8,7 +8,7 @@ from typing import Any
 
 @asynccontextmanager
 async def in_background(work: Coroutine[Any, Any, Any]) -> AsyncIterator[asyncio.Task[Any]]:
-    """A task that does the work. It is cancelled at the end of the block. If it has failed by then, so does the test."""
+    """A task with this work, which is cancelled at the end of the block. Raises its error if it has failed by then."""
     task = asyncio.create_task(work)
     try:
         yield task

@@ -1,10 +1,9 @@
 """A running heartbeat receiver for the tests, and foreign clients: stubs that grpcio-tools generates from the proto."""
 
-import asyncio
 import importlib.util
 import sys
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -23,6 +22,7 @@ from otel_zernel_libraries.serving.api.server import ApiServer
 from otel_zernel_libraries.serving.http2 import Peer
 from otel_zernel_receivers.heartbeat import HeartbeatReceiver
 from otel_zernel_receivers.heartbeat.fleet.sender import WorkerSender
+from tests.background import in_background
 
 PROTO = Path(otel_zernel_libraries.cluster.__file__).parent / "cluster.proto"
 SENDER = WorkerSender(Peer("10.0.0.7"))
@@ -81,16 +81,11 @@ async def mastering(
     served: dict[str, Extension] = {**(extensions or {}), **({"api": api} if api else {})}
     context = context or make_context("receivers", "heartbeat", clock=SystemClock(), extensions=served)
     receiver = HeartbeatReceiver(config, context)
-    running = asyncio.create_task(receiver.run(emit))
-    try:
+    async with in_background(receiver.run(emit)) as running:
         await until(lambda: running.done() or receiver.address)
         if running.done():
-            running.result()
-        yield receiver
-    finally:
-        running.cancel()
-        with suppress(asyncio.CancelledError):
             await running
+        yield receiver
 
 
 @asynccontextmanager

@@ -1,6 +1,5 @@
 """Receivers of Kafka for tests, and the offsets that a group has committed."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,6 +11,7 @@ from otel_zernel.clock import SystemClock
 from otel_zernel.component import Emit
 from otel_zernel.testing import Dropped, make_context
 from otel_zernel_receivers.kafka import KafkaReceiver
+from tests.background import in_background
 
 METRICS = "otlp_metrics"
 
@@ -29,14 +29,8 @@ def receiver_of(brokers: list[str], *, meter: Meter | None = None, **options: An
 async def receiving(brokers: list[str], emit: Emit, **options: Any) -> AsyncIterator[KafkaReceiver]:
     """A running receiver. It is stopped at the end, as the collector stops it."""
     receiver = receiver_of(brokers, **options)
-    running = asyncio.create_task(receiver.run(emit))
-    try:
+    async with in_background(receiver.run(emit)):
         yield receiver
-        if running.done():
-            running.result()
-    finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
 
 
 def dropped_by(receiver: KafkaReceiver) -> dict[str, int]:
@@ -49,7 +43,7 @@ def committed(brokers: list[str], topic: str = METRICS, partitions: int = 4, gro
     """The sum of the committed offsets of a group."""
     consumer = Consumer({"bootstrap.servers": ",".join(brokers), "group.id": group})
     try:
-        found = consumer.committed([TopicPartition(topic, one) for one in range(partitions)], timeout=10)
-        return sum(max(0, one.offset) for one in found)
+        places = [TopicPartition(topic, partition) for partition in range(partitions)]
+        return sum(max(0, place.offset) for place in consumer.committed(places, timeout=10))
     finally:
         consumer.close()

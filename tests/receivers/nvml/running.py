@@ -1,11 +1,9 @@
 """The GPUs of a host without the receiver's loop: tests call each scrape."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
-import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
@@ -19,6 +17,8 @@ from otel_zernel_receivers.nvml.driver.events import XidCounts, XidListener
 from otel_zernel_receivers.nvml.driver.library import NvmlLibrary
 from otel_zernel_receivers.nvml.gpus.gpu import Gpu, GpuRegistry, count_gpus, find_gpu
 from otel_zernel_receivers.nvml.watching import GpuSlot
+from tests.background import in_background
+from tests.otlp import metrics_in
 from tests.receivers.nvml.driver import Driver
 from tests.receivers.nvml.reading import values
 
@@ -42,8 +42,8 @@ class Host:
         """The GPUs that the driver lists, with the driver open."""
         library = NvmlLibrary(lambda *error: self.failed.append(error))
         try:
-            found = (find_gpu(library, index, HOST) for index in range(count_gpus(library)))
-            yield [self._registry.create(library, one) for one in found if one]
+            listed = (find_gpu(library, index, HOST) for index in range(count_gpus(library)))
+            yield [self._registry.create(library, gpu) for gpu in listed if gpu]
         finally:
             library.close()
 
@@ -96,10 +96,10 @@ class Running:
         return {(str(key["zernel.nvml.query"]), str(key["error.type"])): count for key, count in counted}
 
     def _counted(self, name: str) -> Iterator[tuple[dict[str, Any], int]]:
-        data = self.reader.get_metrics_data()
-        metrics = [metric for one in data.resource_metrics for metric in one.scope_metrics[0].metrics] if data else []
-        for point in (point for metric in metrics if metric.name == name for point in metric.data.data_points):
-            yield dict(point.attributes or {}), int(point.value)  # type: ignore[union-attr]  # a sum's
+        if not (data := self.reader.get_metrics_data()):
+            return
+        for point in (point for metric in metrics_in(data) if metric.name == name for point in metric.data.data_points):
+            yield dict(point.attributes or {}), int(point.value)
 
     @property
     def problem(self) -> str:
@@ -123,16 +123,9 @@ def mentions(text: str, batch: Batch) -> bool:
 
 @asynccontextmanager
 async def running(**options: Any) -> AsyncIterator[Running]:
-    one = Running(options)
-    task = asyncio.create_task(one.receiver.run(one.downstream))
-    try:
-        yield one
-        assert not task.done(), task.exception()
-    finally:
-        task.cancel()
-        async with asyncio.timeout(60):
-            with pytest.raises(asyncio.CancelledError):
-                await task
+    nvml = Running(options)
+    async with in_background(nvml.receiver.run(nvml.downstream)):
+        yield nvml
 
 
 def gpu(index: int) -> str:

@@ -1,6 +1,5 @@
 """`otel-zernel doctor` reports the driver and its GPUs, or why there are none."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -8,10 +7,10 @@ import pytest
 from otel_zernel.component import Finding
 from otel_zernel_receivers.nvml import NvmlReceiver, doctor
 from otel_zernel_receivers.nvml.driver import library as nvml
-from tests.receivers.nvml.driver import Driver
+from tests.receivers.nvml.running import Boot
 
 
-def test_the_driver_and_its_boards_are_reported_and_nvml_is_closed_again(driver: Callable[[str], Driver]) -> None:
+def test_the_driver_and_its_boards_are_reported_and_nvml_is_closed_again(driver: Boot) -> None:
     machine = driver("h200")
     first, *boards = NvmlReceiver.examine()
     assert first.topic == "driver"
@@ -21,7 +20,7 @@ def test_the_driver_and_its_boards_are_reported_and_nvml_is_closed_again(driver:
     assert machine.users == 0
 
 
-def test_a_lost_board_is_reported_beside_the_others(driver: Callable[[str], Driver]) -> None:
+def test_a_lost_board_is_reported_beside_the_others(driver: Boot) -> None:
     controls = driver("h100x8")
     controls.apply("gpu 2", "lost = !15")
     assert [finding.topic for finding in NvmlReceiver.examine() if not finding.ok] == ["GPU 2"]
@@ -33,7 +32,7 @@ def test_a_lost_board_is_reported_beside_the_others(driver: Callable[[str], Driv
     [("none", "init -", "GPUs", "lists none"), ("h200", "init = !9", "driver", "is not loaded")],
 )
 def test_a_driver_without_boards_and_a_broken_driver_are_reported(
-    driver: Callable[[str], Driver],
+    driver: Boot,
     scenario: str,
     trouble: str,
     topic: str,
@@ -49,13 +48,20 @@ def test_a_driver_without_boards_and_a_broken_driver_are_reported(
     controls.apply("driver", "init -")
 
 
-def test_without_a_driver_the_finding_contains_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("has_gpu", "text", "ok"),
+    [(True, "libnvidia-ml.so.1 was not found; install it", False), (False, "this machine has no NVIDIA GPU", None)],
+    ids=["gpu", "none"],
+)
+def test_a_missing_driver_has_a_remedy_if_there_is_a_gpu(
+    has_gpu: bool, text: str, ok: bool | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def absent() -> None:
         raise nvml.NvmlUnavailable("libnvidia-ml.so.1 was not found; install it")
 
     monkeypatch.setattr(nvml, "_pynvml", absent)
-    monkeypatch.setattr(doctor, "has_nvidia_device", lambda: True)
-    assert list(NvmlReceiver.examine()) == [Finding("driver", "libnvidia-ml.so.1 was not found; install it", ok=False)]
+    monkeypatch.setattr(doctor, "has_nvidia_device", lambda: has_gpu)
+    assert list(NvmlReceiver.examine()) == [Finding("driver", text, ok=ok)]
 
 
 @pytest.mark.parametrize(
@@ -68,12 +74,3 @@ def test_a_gpu_is_known_by_the_vendor_of_a_pci_device(tmp_path: Path, vendors: l
         (tmp_path / str(number)).mkdir()
         (tmp_path / str(number) / "vendor").write_text(f"{vendor}\n")
     assert doctor.has_nvidia_device(tmp_path) == has_gpu
-
-
-def test_without_a_gpu_nothing_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def absent() -> None:
-        raise nvml.NvmlUnavailable("libnvidia-ml.so.1 was not found; install it")
-
-    monkeypatch.setattr(nvml, "_pynvml", absent)
-    monkeypatch.setattr(doctor, "has_nvidia_device", lambda: False)
-    assert list(NvmlReceiver.examine()) == [Finding("driver", "this machine has no NVIDIA GPU")]

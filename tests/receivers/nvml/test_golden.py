@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,9 +19,9 @@ from otel_zernel_receivers.nvml.points.metrics import METRICS
 from otel_zernel_receivers.nvml.readings.board import BOARD
 from otel_zernel_receivers.nvml.readings.fields import FIELDS
 from otel_zernel_receivers.nvml.readings.link_fields import C2C_FIELDS, NVLINK_FIELDS
-from tests.receivers.nvml.driver import Driver, build
+from tests.receivers.nvml.driver import build
 from tests.receivers.nvml.reading import lines
-from tests.receivers.nvml.running import Host
+from tests.receivers.nvml.running import Boot, Host
 
 GOLDEN = Path(__file__).parent / "golden"
 ALL = {name: {"enabled": True} for name in METRICS}
@@ -32,9 +31,7 @@ ALL = {name: {"enabled": True} for name in METRICS}
     "scenario", ["h200", "h100x8", "b200", "a100-mig", "v100", "geforce", "none", "h100-580.65", "nvlink36"]
 )
 @pytest.mark.parametrize("metrics", ["default", "all"])
-def test_the_points_of_a_machine_match_its_golden_file(
-    scenario: str, metrics: str, driver: Callable[[str], Driver]
-) -> None:
+def test_the_points_of_a_machine_match_its_golden_file(scenario: str, metrics: str, driver: Boot) -> None:
     driver(scenario)
     host = Host({"metrics": ALL if metrics == "all" else {}})
     with host.gpus() as gpus:
@@ -53,9 +50,7 @@ def test_the_points_of_a_machine_match_its_golden_file(
         ("geforce", ["Field 94 = 4u", "ComputeRunningProcesses = !3"]),  # the counter of replays wraps around
     ],
 )
-def test_the_points_of_a_second_scrape_match_its_golden_file(
-    scenario: str, changes: list[str], driver: Callable[[str], Driver]
-) -> None:
+def test_the_points_of_a_second_scrape_match_its_golden_file(scenario: str, changes: list[str], driver: Boot) -> None:
     controls, host = driver(scenario), Host()
     with host.gpus() as gpus:
         gpus[0].scrape()
@@ -69,12 +64,12 @@ def test_the_points_of_a_second_scrape_match_its_golden_file(
 
 
 @pytest.mark.parametrize("scenario", ["h100x8", "a100-mig"])
-def test_every_point_says_which_gpu_it_is_about(scenario: str, driver: Callable[[str], Driver]) -> None:
+def test_every_point_says_which_gpu_it_is_about(scenario: str, driver: Boot) -> None:
     driver(scenario)
     with Host({"metrics": ALL}).gpus() as gpus:
         batch = Batch.join([gpu.scrape() for gpu in gpus])
         expected = [device.identity for gpu in gpus for device in (gpu.board, *gpu.instances)]
-    own = {(one.uuid, key, str(value)) for one in expected for key, value in one.of_points.items()}
+    own = {(identity.uuid, key, str(value)) for identity in expected for key, value in identity.of_points.items()}
     found = {
         (attributes["hw.id"], key, value)
         for resource in batch.metrics.resource_metrics
@@ -83,21 +78,7 @@ def test_every_point_says_which_gpu_it_is_about(scenario: str, driver: Callable[
         if key in OF_POINTS
     }
     assert found == own
-    assert all("service.instance.id" not in one.resource for one in expected)
-
-
-def test_a_mig_instance_names_its_board(driver: Callable[[str], Driver]) -> None:
-    driver("a100-mig")
-    with Host().gpus() as gpus:
-        (gpu,) = gpus
-        [first, second] = gpu.instances
-    assert gpu.board.identity.of_points["hw.name"] == "GPU 0"
-    assert "hw.parent" not in gpu.board.identity.of_points
-    assert [one.identity.of_points["hw.name"] for one in (first, second)] == [
-        "GPU 0 MIG 3g.20gb 2/0",
-        "GPU 0 MIG 1g.5gb 9/0",
-    ]
-    assert {one.identity.of_points["hw.parent"] for one in (first, second)} == {gpu.board.identity.uuid}
+    assert all("service.instance.id" not in identity.resource for identity in expected)
 
 
 def all_points(resource: ResourceMetrics) -> list[NumberDataPoint]:
@@ -105,7 +86,7 @@ def all_points(resource: ResourceMetrics) -> list[NumberDataPoint]:
 
 
 def texts_of(point: NumberDataPoint) -> dict[str, str]:
-    return {one.key: value_text(one.value) for one in point.attributes}
+    return {pair.key: value_text(pair.value) for pair in point.attributes}
 
 
 NEWER = (

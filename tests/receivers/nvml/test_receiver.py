@@ -1,7 +1,5 @@
 """The running receiver, with GPUs that hang, get lost and return, and drivers that fail or are updated."""
 
-import asyncio
-
 import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import NumberDataPoint
 
@@ -9,6 +7,7 @@ from otel_zernel.otlp.staleness import has_no_value
 from otel_zernel.testing import until
 from otel_zernel_exporters.prometheus.config import PrometheusConfig
 from otel_zernel_libraries.prometheus import Format, Page
+from tests.background import in_background
 from tests.receivers.nvml.running import Boot, Running, gpu, mentions, running
 
 
@@ -20,23 +19,19 @@ async def test_every_gpu_has_a_batch_of_its_own(driver: Boot) -> None:
         await until(lambda: nvml.problem == "")
 
 
-async def test_a_gpu_that_is_lost_from_the_start_is_shown_in_health(driver: Boot) -> None:
-    controls = driver("h100x8")
-    controls.apply("gpu 6", "lost = !15")
-    async with running() as nvml:
-        await nvml.scraped(gpu(0))
-        await until(lambda: nvml.problem == "GPU 6 has fallen off the bus or is otherwise inaccessible")
-
-
 async def test_a_gpu_that_is_lost_from_the_start_has_failed_by_its_index_until_it_is_found(driver: Boot) -> None:
     """So that the alert GpuFailed fires: `hw_status{hw_state="failed"} == 1`."""
     controls = driver("h100x8")
     controls.apply("gpu 6", "lost = !15")
     async with running() as nvml:
+        await nvml.scraped(gpu(0))
+        await until(lambda: nvml.problem == "GPU 6 has fallen off the bus or is otherwise inaccessible")
         await until(lambda: nvml.newest("hw.status", "GPU 6").get("hw.state=failed") == 1)
         batch = next(batch for batch in nvml.batches if mentions("GPU 6", batch))
         (resource,) = batch.metrics.resource_metrics
-        attributes = {one.key: one.value.string_value or one.value.int_value for one in resource.resource.attributes}
+        attributes = {
+            pair.key: pair.value.string_value or pair.value.int_value for pair in resource.resource.attributes
+        }
         assert (attributes["hw.id"], attributes["zernel.gpu.index"]) == ("6", 6)
         page = Page(PrometheusConfig().options)
         page.update(batch.metrics, 0)
@@ -46,7 +41,7 @@ async def test_a_gpu_that_is_lost_from_the_start_has_failed_by_its_index_until_i
         assert failed.endswith(" 1.0")
         controls.apply("gpu 6", "lost -")
         await nvml.scraped(gpu(6))
-        await until(lambda: any(has_no_value(one) for one in status_of_index(nvml, "6")))
+        await until(lambda: any(map(has_no_value, status_of_index(nvml, "6"))))
         assert nvml.newest("hw.status", gpu(6))["hw.state=ok"] == 1
 
 
@@ -221,10 +216,8 @@ async def test_a_fatal_xid_makes_the_gpu_failed(driver: Boot) -> None:
 
 async def test_a_scrape_is_dropped_and_counted_while_downstream_is_full(driver: Boot) -> None:
     driver("h200")
-    one = Running({})
-    one.downstream.refuse = 10**9
-    task = asyncio.create_task(one.receiver.run(one.downstream))
-    drops = one.context.drop
-    await until(lambda: drops.counts["refused"] > 100)  # type: ignore[attr-defined]  # a `Dropped` in tests
-    task.cancel()
-    await asyncio.wait([task])
+    nvml = Running({})
+    nvml.downstream.refuse = 10**9
+    drops = nvml.context.drop
+    async with in_background(nvml.receiver.run(nvml.downstream)):
+        await until(lambda: drops.counts["refused"] > 100)  # type: ignore[attr-defined]  # a `Dropped` in tests

@@ -1,8 +1,7 @@
 """A running otlp receiver for the tests, and requests to send to it."""
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +24,7 @@ from otel_zernel.component import Emit, Extension
 from otel_zernel.testing import Downstream, make_context, until
 from otel_zernel_receivers.otlp import OtlpReceiver
 from otel_zernel_receivers.otlp.grpc.server import SERVICES
+from tests.background import in_background
 from tests.otlp import data, logs, profiles, traces
 
 BOTH: Mapping[str, Any] = {"grpc": {"endpoint": "localhost:0"}, "http": {"endpoint": "localhost:0"}}
@@ -44,16 +44,11 @@ async def receiving(
     config = OtlpReceiver.Config.model_validate({"protocols": protocols, **options})
     context = make_context("receivers", "otlp", clock=SystemClock(), extensions=extensions, meter=meter)
     receiver = OtlpReceiver(config, replace(context, signals=signals))
-    running = asyncio.create_task(receiver.run(emit))
-    try:
+    async with in_background(receiver.run(emit)) as running:
         await until(lambda: running.done() or len(receiver.addresses) == len(protocols))
         if running.done():
-            running.result()
-        yield receiver
-    finally:
-        running.cancel()
-        with suppress(asyncio.CancelledError):
             await running
+        yield receiver
 
 
 def call(channel: grpc.aio.Channel, signal: Signal = "metrics") -> Any:

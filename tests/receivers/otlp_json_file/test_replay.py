@@ -9,6 +9,7 @@ import io
 import json
 import tracemalloc
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from otel_zernel.errors import CannotStart, Rejected
 from otel_zernel.testing import Downstream, FakeClock, make_context, until
 from otel_zernel_libraries.files.listing import list_files
 from otel_zernel_receivers.otlp_json_file.records import MAX_RECORD, RecordReader
+from tests.background import in_background
 from tests.core.engine.journals import MemoryStorage
 from tests.receivers.otlp_json_file.replaying import (
     FORMATS,
@@ -163,12 +165,8 @@ async def test_a_cancellation_ends_a_long_pause(tmp_path: Path) -> None:
     await write(path, gauge(0, START), gauge(1, START + 3600 * SECOND))
     downstream = Downstream()
     replay = receiver(make_context(clock=SystemClock()), include=[str(path)], speed=1)
-    running = asyncio.create_task(replay.run(downstream))
-    await until(lambda: downstream.batches)
-    running.cancel()
-    async with asyncio.timeout(60):
-        with pytest.raises(asyncio.CancelledError):
-            await running
+    async with asyncio.timeout(60), in_background(replay.run(downstream)):
+        await until(lambda: downstream.batches)
 
 
 async def test_back_pressure_loses_nothing_and_a_rejection_does_not_end_the_replay(tmp_path: Path) -> None:
@@ -271,15 +269,9 @@ class Following:
         self.downstream, self.storage = Downstream(), MemoryStorage()
         self._config = {"include": [str(folder / "*")], "follow": True, **config}
 
-    async def __aenter__(self) -> "Following":
+    def running(self) -> AbstractAsyncContextManager[object]:
         context = make_context(extensions={"file_storage": self.storage})
-        self._running = asyncio.create_task(receiver(context, **self._config).run(self.downstream))
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await self._running
+        return in_background(receiver(context, **self._config).run(self.downstream))
 
     async def values(self, count: int) -> list[int]:
         await until(lambda: self.downstream.point_count >= count)
@@ -291,14 +283,14 @@ async def test_appended_records_are_emitted_and_a_restart_repeats_none(tmp_path:
     path = tmp_path / "out"
     await write(path, gauge(1), **settings)
     following = Following(tmp_path, storage="file_storage")
-    async with following:
+    async with following.running():
         await following.values(1)
         await write(path, gauge(2), gauge(3), append=True, **settings)
         await following.values(3)
     await write(path, gauge(4), append=True, **settings)
     path.rename(tmp_path / "out-1")
     await write(path, gauge(5), **settings)
-    async with following:
+    async with following.running():
         assert sorted(await following.values(5)) == [1, 2, 3, 4, 5]
 
 
@@ -306,7 +298,8 @@ async def test_an_unfinished_line_waits_for_its_rest(tmp_path: Path) -> None:
     path = tmp_path / "out"
     await write(path, gauge(1))
     line = path.read_bytes()
-    async with Following(tmp_path) as following:
+    following = Following(tmp_path)
+    async with following.running():
         await following.values(1)
         with path.open("ab", buffering=0) as file:
             file.write(line[:20])
@@ -318,7 +311,8 @@ async def test_an_unfinished_line_waits_for_its_rest(tmp_path: Path) -> None:
 async def test_start_at_end_reads_only_what_is_appended(tmp_path: Path) -> None:
     path = tmp_path / "out"
     await write(path, gauge(1))
-    async with Following(tmp_path, start_at="end") as following:
+    following = Following(tmp_path, start_at="end")
+    async with following.running():
         async with asyncio.timeout(60):
             while not following.downstream.point_count:  # until it has found the end of the file
                 await write(path, gauge(2), append=True)

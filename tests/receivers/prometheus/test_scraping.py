@@ -15,6 +15,7 @@ from otel_zernel.clock import SystemClock
 from otel_zernel.component import Context
 from otel_zernel.testing import Downstream, Dropped, FakeClock, make_context, until
 from otel_zernel_receivers.prometheus.scraping.target_scraper import ScrapeSchedule
+from tests.background import in_background
 from tests.exporters.otlp.certificates import Authority
 from tests.receivers.prometheus.parts import receiver_of
 from tests.receivers.prometheus.serving import OPENMETRICS, PageServer, Write, ended, metrics_of, series_of, serving
@@ -27,13 +28,8 @@ async def scraped(*targets: str, **settings: Any) -> AsyncIterator[tuple[Downstr
     """A running receiver: its batches and its context."""
     context = make_context("receivers", "prometheus", clock=SystemClock())
     downstream = Downstream()
-    running = asyncio.create_task(receiver_of(*targets, context=context, **settings).run(downstream))
-    try:
+    async with in_background(receiver_of(*targets, context=context, **settings).run(downstream)):
         yield downstream, context
-        assert not running.done(), running.exception()
-    finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
 
 
 def ups(downstream: Downstream) -> list[float]:
@@ -252,14 +248,12 @@ async def test_a_full_queue_costs_scrapes_which_are_counted() -> None:
     async with serving(PAGE) as server:
         context = make_context("receivers", "prometheus", clock=SystemClock())
         downstream = Downstream(refuse=1_000_000)
-        running = asyncio.create_task(receiver_of(server.address, context=context).run(downstream))
         assert isinstance(context.drop, Dropped)
         counts = context.drop.counts
-        await until(lambda: counts["refused"])
-        downstream.refuse = 0
-        await until(lambda: downstream.batches)
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+        async with in_background(receiver_of(server.address, context=context).run(downstream)):
+            await until(lambda: counts["refused"])
+            downstream.refuse = 0
+            await until(lambda: downstream.batches)
 
 
 @pytest.mark.parametrize("offset", [0.0, 0.25, 0.999])

@@ -1,7 +1,5 @@
 """A foreign server of a feed, and a zernel receiver that reads it."""
 
-import asyncio
-import contextlib
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -16,6 +14,7 @@ from otel_zernel.component import Context, Extension
 from otel_zernel.testing import Downstream, make_context
 from otel_zernel_libraries.training import scalars_of
 from otel_zernel_receivers.zernel import ZernelReceiver
+from tests.background import in_background
 from tests.otlp import metrics_in
 
 WHOLE = {
@@ -76,15 +75,8 @@ async def receiving(
     fields = {"endpoint": endpoint, "initial_interval": "10ms", "max_interval": "100ms", **config}
     receiver = ZernelReceiver(ZernelReceiver.Config.model_validate(fields), context)
     received = downstream or Downstream()
-    running = asyncio.create_task(receiver.run(received))
-    try:
+    async with in_background(receiver.run(received)):
         yield received, context
-        if running.done():
-            running.result()
-    finally:
-        running.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await running
 
 
 def rows_of(batch: Batch) -> list[Row]:
@@ -100,5 +92,5 @@ def _value(point: Any) -> Any:
     if point.flags & DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK:
         return None
     if hasattr(point, "quantile_values"):
-        return {one.quantile: one.value for one in point.quantile_values}
+        return {at.quantile: at.value for at in point.quantile_values}
     return point.as_int if point.HasField("as_int") else point.as_double

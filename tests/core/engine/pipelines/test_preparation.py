@@ -178,7 +178,7 @@ async def test_a_batch_that_cannot_be_prepared_is_counted_and_the_next_one_arriv
         assert delivery.lost == 2
 
 
-DAMAGED = Batch.from_bytes(metrics=damaged_metrics("name"))
+DAMAGED = Batch.from_bytes(metrics=damaged_metrics())
 BATCHES = pytest.mark.parametrize(
     "batch",
     [DAMAGED, batch_of(*map(float, range(LARGE // 20)))],
@@ -217,13 +217,13 @@ async def test_a_processor_gets_a_readable_batch(batch: Batch) -> None:
 
 
 async def test_a_processor_that_reads_nothing_gets_the_received_bytes() -> None:
-    given = Batch.from_bytes(metrics=damaged_metrics("name"))
+    given = Batch.from_bytes(metrics=damaged_metrics())
     stage, processor = staged(Forwarder)
     async with piping(stage) as (emit, delivery, sink):
         await emit(given)
         assert processor.seen == [False]
         await delivery.drain()
-        assert [received.bytes_of("metrics") for received in sink.batches] == [damaged_metrics("name")]
+        assert [received.bytes_of("metrics") for received in sink.batches] == [damaged_metrics()]
 
 
 @BATCHES

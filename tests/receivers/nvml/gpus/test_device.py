@@ -36,14 +36,6 @@ def test_throttle_times_are_read_by_the_numbers_of_the_driver(
     assert found == {reason: reasons.get(reason) for reason in moved}
 
 
-def test_the_links_of_a_board_with_36_links_are_all_counted(driver: Boot) -> None:
-    links = [f"Field 165{(link and f'.{link}') or ''} = 1u" for link in range(36)]
-    driver("h200").apply("gpu 0", *links)
-    with Host().gpus() as gpus:
-        states = values(gpus[0].scrape(), "zernel.gpu.nvlink.links")
-    assert states["zernel.gpu.nvlink.state=active"] == 36
-
-
 FABRIC = "zernel.gpu.fabric.problem"
 
 
@@ -163,17 +155,6 @@ def test_a_sample_buffer_that_fails_once_is_counted_and_read_again(driver: Boot)
         assert host.failed == [("nvmlDeviceGetSamples", "unknown")]
         controls.apply("gpu 0", "Samples 0 = 1000000 125310")
         assert metrics(gpus[0].scrape(), "zernel.gpu.power.distribution")
-
-
-def test_a_board_that_answers_no_query_is_failed_until_it_answers(driver: Boot) -> None:
-    controls = driver("h200")
-    with Host().gpus() as gpus:
-        gpus[0].scrape()
-        controls.apply("gpu 0", "lost = !999")
-        for _ in range(3):
-            assert values(gpus[0].scrape(), "hw.status")["hw.state=failed"] == 1
-        controls.apply("gpu 0", "lost -")
-        assert values(gpus[0].scrape(), "hw.status")["hw.state=ok"] == 1
 
 
 def test_a_board_with_some_failing_queries_is_not_failed(driver: Boot) -> None:

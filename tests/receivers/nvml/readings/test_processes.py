@@ -1,15 +1,13 @@
 """Mapping pids with the `/proc` of the host, of a container, and of a container that has mounted the host's."""
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from otel_zernel_receivers.nvml.readings.processes import INITIAL_PID_NAMESPACE, ProcessNames
-from tests.receivers.nvml.driver import Driver
 from tests.receivers.nvml.reading import ended, values
-from tests.receivers.nvml.running import Host
+from tests.receivers.nvml.running import Boot, Host
 
 UTILIZATION = "zernel.gpu.process.utilization"
 INNER = "pid:[4026532999]"
@@ -65,7 +63,7 @@ def test_in_a_container_a_pid_is_mapped_only_if_the_process_uses_a_gpu(tmp_path:
     assert names.attributes(1) == {"process.pid": 1, "zernel.process.pid_namespace": "unknown"}
 
 
-def test_a_name_that_is_not_utf_8_is_still_sent(host: Path, driver: Callable[[str], Driver]) -> None:
+def test_a_name_that_is_not_utf_8_is_still_sent(host: Path, driver: Boot) -> None:
     process(host, "self", INITIAL_PID_NAMESPACE)
     process(host, "300", INITIAL_PID_NAMESPACE, exe=os.fsdecode(b"/opt/tr\xff"))
     driver("h200").apply("gpu 0", "ComputeRunningProcesses = 300 5")
@@ -74,7 +72,7 @@ def test_a_name_that_is_not_utf_8_is_still_sent(host: Path, driver: Callable[[st
     assert held == {"process.pid=300 process.executable.name=tr\ufffd": 5}
 
 
-def test_the_memory_of_a_process_of_two_types_counts_once(driver: Callable[[str], Driver]) -> None:
+def test_the_memory_of_a_process_of_two_types_counts_once(driver: Boot) -> None:
     kinds = ("Compute", "Graphics", "MPSCompute")
     driver("h200").apply("gpu 0", *(f"{kind}RunningProcesses = 9 5" for kind in kinds))
     with Host().gpus() as gpus:
@@ -88,9 +86,7 @@ def test_without_an_executable_the_name_is_that_of_the_command(host: Path) -> No
     assert ProcessNames(host).attributes(1) == {"process.pid": 1, "process.executable.name": "comm"}
 
 
-def test_utilization_is_the_mean_of_the_samples_since_the_last_scrape(
-    host: Path, driver: Callable[[str], Driver]
-) -> None:
+def test_utilization_is_the_mean_of_the_samples_since_the_last_scrape(host: Path, driver: Boot) -> None:
     process(host, "self", INITIAL_PID_NAMESPACE)
     controls = driver("h100x8")
     with Host({"processes": {"proc": str(host)}}).gpus() as gpus:
@@ -104,14 +100,14 @@ def test_utilization_is_the_mean_of_the_samples_since_the_last_scrape(
     assert values(second, "zernel.gpu.processes")["zernel.gpu.process.type=compute"] == 2
 
 
-def test_a_listed_process_that_did_not_use_the_gpu_has_utilization_0(driver: Callable[[str], Driver]) -> None:
+def test_a_listed_process_that_did_not_use_the_gpu_has_utilization_0(driver: Boot) -> None:
     driver("h200").apply("gpu 0", "ComputeRunningProcesses = 77 5")
     with Host().gpus() as gpus:
         idle = values(gpus[0].scrape(), UTILIZATION)
     assert [value for name, value in idle.items() if "process.pid=77" in name] == [0.0]
 
 
-def test_the_series_of_a_process_that_has_left_the_gpu_end_once(driver: Callable[[str], Driver]) -> None:
+def test_the_series_of_a_process_that_has_left_the_gpu_end_once(driver: Boot) -> None:
     controls = driver("h200")
     controls.apply("gpu 0", "ComputeRunningProcesses = 77 5")
     with Host().gpus() as gpus:
@@ -124,7 +120,7 @@ def test_the_series_of_a_process_that_has_left_the_gpu_end_once(driver: Callable
         assert not [name for name in values(second, metric) if "process.pid=77" in name]
 
 
-def test_no_series_ends_while_the_driver_does_not_list_processes(driver: Callable[[str], Driver]) -> None:
+def test_no_series_ends_while_the_driver_does_not_list_processes(driver: Boot) -> None:
     controls = driver("h200")
     controls.apply("gpu 0", "ComputeRunningProcesses = 77 5")
     with Host().gpus() as gpus:
