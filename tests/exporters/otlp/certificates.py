@@ -72,6 +72,18 @@ class Authority:
             self._write(f"{file or name}.key", private),
         )
 
+    def channel_credentials(self, client: CertificateFiles | None = None) -> grpc.ChannelCredentials:
+        """Those of a client that trusts this authority."""
+        names = (self.ca_file, *((client.key_file, client.cert_file) if client else ()))
+        return grpc.ssl_channel_credentials(*(Path(name).read_bytes() for name in names))
+
+    def client_context(self, client: CertificateFiles | None = None) -> ssl.SSLContext:
+        """That of a client that trusts this authority."""
+        context = ssl.create_default_context(cafile=self.ca_file)
+        if client:
+            context.load_cert_chain(client.cert_file, client.key_file)
+        return context
+
     def _sign(
         self,
         subject: x509.Name,

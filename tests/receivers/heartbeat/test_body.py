@@ -8,6 +8,7 @@ from otel_zernel_libraries.cluster.messages import Heartbeat, RunningTask, Worke
 from otel_zernel_receivers.heartbeat import HeartbeatReceiver
 from otel_zernel_receivers.heartbeat.fleet.fleet import Fleet
 from otel_zernel_receivers.heartbeat.http.body import all_listed, all_telemetry
+from tests.background import in_background
 from tests.receivers.heartbeat.workers import SENDER
 
 
@@ -84,28 +85,26 @@ class SteppedClock(FakeClock):
 async def test_while_somebody_asks_the_body_is_renewed_before_the_next_request() -> None:
     fleet = fleet_of(clock := SteppedClock(), 3)
     everything = all_telemetry(fleet, clock)
-    running = asyncio.create_task(everything.run())
-    first = await everything.body()
-    for cpu in range(1, 5):
-        await asyncio.sleep(0)
-        beat(fleet, "w1", cpu)
-        await clock.pass_time(0.06)
-        body = await everything.body()
-        assert (body.sequence, body.made) == (fleet.changes.sequence, clock.monotonic())
-    assert body is not first
-    running.cancel()
+    async with in_background(everything.run()):
+        first = await everything.body()
+        for cpu in range(1, 5):
+            await asyncio.sleep(0)
+            beat(fleet, "w1", cpu)
+            await clock.pass_time(0.06)
+            body = await everything.body()
+            assert (body.sequence, body.made) == (fleet.changes.sequence, clock.monotonic())
+        assert body is not first
 
 
 async def test_a_body_that_nobody_asks_for_any_more_is_forgotten() -> None:
     fleet = fleet_of(clock := SteppedClock(), 3)
     everything = all_telemetry(fleet, clock)
-    running = asyncio.create_task(everything.run())
-    first = await everything.body()
-    assert await everything.body() is first
-    for _ in range(3):
-        await clock.pass_time(0.6)
-    assert await everything.body() is not first
-    running.cancel()
+    async with in_background(everything.run()):
+        first = await everything.body()
+        assert await everything.body() is first
+        for _ in range(3):
+            await clock.pass_time(0.6)
+        assert await everything.body() is not first
 
 
 async def test_a_large_body_has_several_parts() -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -16,7 +15,6 @@ from otel_zernel.testing import Downstream, make_context, until
 from otel_zernel_extensions.bearertokenauth import BearerTokenAuthExtension
 from otel_zernel_receivers.heartbeat import HeartbeatReceiver
 from tests.api_server import FakeApiServer
-from tests.exporters.otlp.certificates import Authority
 from tests.otlp import metrics_in
 from tests.receivers.heartbeat.workers import connected, generated, heartbeat, mastering, registration
 
@@ -200,27 +198,6 @@ async def one_by_stream(receiver: HeartbeatReceiver, metadata: Any) -> Any:
             return answer
 
     return await asyncio.to_thread(send)
-
-
-async def test_workers_need_a_certificate_if_client_ca_file_is_set(tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
-    server, client = authority.issue("localhost"), authority.issue("worker")
-    tls = {"cert_file": server.cert_file, "key_file": server.key_file, "client_ca_file": authority.ca_file}
-
-    async def send(receiver: Any, *pair: bytes) -> Any:
-        credentials = grpc.ssl_channel_credentials(content(authority.ca_file), *pair)
-        async with grpc.aio.secure_channel(f"localhost:{receiver.address.port}", credentials) as channel:
-            return await generated()[1].MasterWorkerStub(channel).SendHeartbeat(heartbeat(), timeout=60)
-
-    async with mastering(Downstream(), tls=tls) as receiver:
-        pair = [content(name) for name in (client.key_file, client.cert_file)]
-        assert (await send(receiver, *pair)).success
-        with pytest.raises(grpc.aio.AioRpcError):
-            await send(receiver)
-
-
-def content(file: str) -> bytes:
-    return Path(file).read_bytes()
 
 
 async def test_a_taken_port_is_one_sentence() -> None:

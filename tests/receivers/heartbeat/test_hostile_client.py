@@ -16,7 +16,6 @@ from otel_zernel_libraries.cluster.messages import WORKER_TOKEN
 from tests.api_server import FakeApiServer
 from tests.collectors import collector
 from tests.exporters.otlp.certificates import Authority, CertificateFiles
-from tests.receivers.heartbeat.test_grpc import content
 from tests.receivers.heartbeat.test_worker_and_master import WORKER, Ports, master, worker
 from tests.receivers.heartbeat.workers import connected, connected_to, generated, heartbeat, mastering, registration
 
@@ -87,16 +86,17 @@ async def test_a_worker_with_checked_credentials_is_recognized_by_them() -> None
         await refused(second.SendHeartbeat(heartbeat(), metadata=[("authorization", "Bearer b"), *token("x")]))
 
 
-async def test_a_worker_with_a_certificate_is_recognized_by_its_names(tmp_path: Path) -> None:
+async def test_a_worker_needs_a_certificate_if_there_is_an_authority_and_is_recognized_by_its_names(
+    tmp_path: Path,
+) -> None:
     authority = Authority(tmp_path)
     server = authority.issue("localhost")
     tls = {"cert_file": server.cert_file, "key_file": server.key_file, "client_ca_file": authority.ca_file}
     certificates = [authority.issue(*names) for names in (("w",), ("w", "renewed"), ("other",))]
 
     @asynccontextmanager
-    async def using(address: Address, files: CertificateFiles) -> AsyncIterator[Any]:
-        parts = map(content, (authority.ca_file, files.key_file, files.cert_file))
-        credentials = grpc.ssl_channel_credentials(*parts)
+    async def using(address: Address, files: CertificateFiles | None) -> AsyncIterator[Any]:
+        credentials = authority.channel_credentials(files)
         options = [("grpc.use_local_subchannel_pool", 1)]
         async with grpc.aio.secure_channel(f"localhost:{address.port}", credentials, options) as channel:
             yield generated()[1].MasterWorkerStub(channel)
@@ -107,10 +107,13 @@ async def test_a_worker_with_a_certificate_is_recognized_by_its_names(tmp_path: 
             using(receiver.address, certificates[0]) as stub,
             using(receiver.address, certificates[1]) as renewed,
             using(receiver.address, certificates[2]) as stranger,
+            using(receiver.address, None) as nobody,
         ):
             assert (await stub.SendHeartbeat(heartbeat(), timeout=60)).success
             assert (await renewed.SendHeartbeat(heartbeat(), timeout=60)).success
             await refused(stranger.SendHeartbeat(heartbeat(), timeout=60))
+            with pytest.raises(grpc.aio.AioRpcError):
+                await nobody.SendHeartbeat(heartbeat("other"), timeout=60)
 
 
 async def test_two_collectors_with_one_id_do_not_mix_and_the_second_follows_the_first(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ import pytest
 
 from otel_zernel.testing import until
 from tests.collectors import collector
-from tests.exporters.otlp.certificates import Authority
 from tests.free_ports import free_port
 
 WORKER = "worker-1"
@@ -177,17 +176,3 @@ async def test_a_worker_with_a_wrong_token_is_refused_and_both_sides_keep_the_se
     assert "UNAUTHENTICATED" in log
     for name in ("master", "worker"):
         assert "-secret" not in (tmp_path / name / "log").read_text()
-
-
-async def test_tls_with_certificates_of_both_sides(tmp_path: Path) -> None:
-    ports, authority = Ports(), Authority(tmp_path)
-    server, client = authority.issue("localhost"), authority.issue("worker")
-    tls = {"cert_file": server.cert_file, "key_file": server.key_file, "client_ca_file": authority.ca_file}
-    trusting: dict[str, Any] = {"endpoint": f"https://localhost:{ports.workers}", "tls": {"ca_file": authority.ca_file}}
-    with_certificate = {**trusting["tls"], "cert_file": client.cert_file, "key_file": client.key_file}
-    async with collector(tmp_path / "master", master(ports, endpoint=f"localhost:{ports.workers}", tls=tls), ports.api):
-        async with collector(tmp_path / "stranger", worker(ports, **trusting)):
-            await until(lambda: ports.own_metric("zernel_heartbeat_failures") > 0, 60)
-            assert ports.get("/telemetry") == {}
-        async with collector(tmp_path / "worker", worker(ports, **{**trusting, "tls": with_certificate})):
-            await until(lambda: ports.state() == "active", 60)

@@ -1,6 +1,7 @@
 """TLS, certificates of clients, and credentials: nobody without them gets anything parsed."""
 
 import asyncio
+import shutil
 import ssl
 from pathlib import Path
 from typing import Any
@@ -44,27 +45,19 @@ def authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path)
 
 
-def content(file: str) -> bytes:
-    return Path(file).read_bytes()
-
-
 def replace(old: CertificateFiles, new: CertificateFiles) -> None:
     for name in ("key_file", "cert_file"):
-        Path(getattr(old, name)).write_bytes(content(getattr(new, name)))
+        shutil.copyfile(getattr(new, name), getattr(old, name))
 
 
-async def send_grpc(receiver: OtlpReceiver, ca_file: str, client: CertificateFiles | None = None) -> None:
-    pair = [content(name) for name in (client.key_file, client.cert_file)] if client else [None, None]
-    credentials = grpc.ssl_channel_credentials(content(ca_file), pair[0], pair[1])
-    async with grpc.aio.secure_channel(f"localhost:{port_of(receiver, 'grpc')}", credentials) as channel:
+async def send_grpc(receiver: OtlpReceiver, authority: Authority, client: CertificateFiles | None = None) -> None:
+    target = f"localhost:{port_of(receiver, 'grpc')}"
+    async with grpc.aio.secure_channel(target, authority.channel_credentials(client)) as channel:
         await call(channel)(REQUEST, timeout=60)
 
 
-async def send_http(receiver: OtlpReceiver, ca_file: str, client: CertificateFiles | None = None) -> None:
-    context = ssl.create_default_context(cafile=ca_file)
-    if client:
-        context.load_cert_chain(client.cert_file, client.key_file)
-    async with httpx.AsyncClient(verify=context) as sender:
+async def send_http(receiver: OtlpReceiver, authority: Authority, client: CertificateFiles | None = None) -> None:
+    async with httpx.AsyncClient(verify=authority.client_context(client)) as sender:
         url = f"https://localhost:{port_of(receiver, 'http')}/v1/metrics"
         (await sender.post(url, content=REQUEST, headers=PROTO)).raise_for_status()
 
@@ -72,8 +65,8 @@ async def send_http(receiver: OtlpReceiver, ca_file: str, client: CertificateFil
 async def test_both_protocols_serve_over_tls(authority: Authority) -> None:
     downstream = Recording()
     async with receiving(downstream, both(**tls(authority.issue("localhost")))) as receiver:
-        await send_grpc(receiver, authority.ca_file)
-        await send_http(receiver, authority.ca_file)
+        await send_grpc(receiver, authority)
+        await send_http(receiver, authority)
     assert downstream.transports == ["grpc", "http"]
 
 
@@ -81,12 +74,12 @@ async def test_with_client_ca_file_only_clients_with_a_certificate_may_send(auth
     downstream, client = Recording(), authority.issue("client")
     options = tls(authority.issue("localhost"), client_ca_file=authority.ca_file)
     async with receiving(downstream, both(**options)) as receiver:
-        await send_grpc(receiver, authority.ca_file, client)
-        await send_http(receiver, authority.ca_file, client)
+        await send_grpc(receiver, authority, client)
+        await send_http(receiver, authority, client)
         with pytest.raises(grpc.aio.AioRpcError):
-            await send_grpc(receiver, authority.ca_file)
+            await send_grpc(receiver, authority)
         with pytest.raises(httpx.TransportError):
-            await send_http(receiver, authority.ca_file)
+            await send_http(receiver, authority)
     assert downstream.point_count == 6
 
 
@@ -98,7 +91,7 @@ async def test_a_new_certificate_serves_new_connections_of_both_protocols(author
     async with receiving(downstream, both(**tls(files, reload_interval="20ms"))) as receiver:
         replace(files, other.issue("localhost"))
         for send in (send_grpc, send_http):
-            await _insist(lambda send=send: send(receiver, other.ca_file))
+            await _insist(lambda send=send: send(receiver, other))
     assert sorted(set(downstream.transports)) == ["grpc", "http"]
 
 
@@ -116,7 +109,7 @@ async def _insist(send: Any) -> None:
 async def test_a_minimum_version_applies_to_grpc_too(authority: Authority) -> None:
     options = {"grpc": {"endpoint": "localhost:0", **tls(authority.issue("localhost"), min_version="1.3")}}
     async with receiving(Recording(), options) as receiver:
-        context = ssl.create_default_context(cafile=authority.ca_file)
+        context = authority.client_context()
         context.set_alpn_protocols(["h2"])
         context.maximum_version = ssl.TLSVersion.TLSv1_2
         with pytest.raises(OSError):  # noqa: PT011  # ssl.SSLError, or a reset
