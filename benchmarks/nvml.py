@@ -145,7 +145,7 @@ def _receiver() -> Callable[[], Count]:
     from otel_zernel_receivers.nvml.gpus.gpu import GpuRegistry, count_gpus, find_gpu
 
     library, context = NvmlLibrary(), make_context(clock=SystemClock())
-    registry = GpuRegistry(NvmlConfig().device_options(), context, XidCounts(context.clock.time_ns))
+    registry = GpuRegistry(NvmlConfig(), context, XidCounts(context.clock.time_ns))
     found = (find_gpu(library, index, "node") for index in range(count_gpus(library)))
     gpus = [registry.create(library, one) for one in found if one]
 

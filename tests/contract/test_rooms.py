@@ -78,8 +78,8 @@ HOUSES: dict[str, list[set[str]]] = {
     ],
     "otel_zernel_receivers.nvml": [
         {"__init__", "receiver", "watching", "doctor", "declared"},
-        {"config"},
         {"gpus"},
+        {"config"},
         {"readings"},
         {"points"},
         {"driver"},

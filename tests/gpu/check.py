@@ -56,9 +56,9 @@ def found_gpus(library: NvmlLibrary) -> list[Gpu]:
     """All GPUs, with all metrics enabled."""
     config = NvmlConfig.model_validate({"metrics": {name: {"enabled": True} for name in METRICS}})
     context = make_context(clock=SystemClock())
-    registry = GpuRegistry(config.device_options(), context, XidCounts(context.clock.time_ns))
-    found = (find_gpu(library, index, platform.node()) for index in range(count_gpus(library)))
-    return [registry.create(library, one) for one in found if one]
+    registry = GpuRegistry(config, context, XidCounts(context.clock.time_ns))
+    listed = (find_gpu(library, index, platform.node()) for index in range(count_gpus(library)))
+    return [registry.create(library, gpu) for gpu in listed if gpu]
 
 
 def table(comparisons: Iterable[Comparison]) -> Iterable[str]:

@@ -18,7 +18,7 @@ from otel_zernel.component import Context
 from otel_zernel_libraries.gpu_names.nvidia_smi_cells import MISSING
 from otel_zernel_receivers.csv.config import CsvReceiverConfig
 from otel_zernel_receivers.csv.declared import MALFORMED_LABELS
-from otel_zernel_receivers.csv.encoding.encoding import BlockEncoder
+from otel_zernel_receivers.csv.encoding import BlockEncoder
 from otel_zernel_receivers.csv.headers import CsvHeader, Part
 from otel_zernel_receivers.csv.layouts.layout import TELL_APART, ColumnPlan
 from otel_zernel_receivers.csv.parsing.lines import MAX_LINE, LineBlock

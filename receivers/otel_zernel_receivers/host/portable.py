@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import psutil
@@ -30,14 +31,10 @@ def boot_time_ns() -> int:
 def portable_readers(scrapers: options.ScrapersConfig) -> list[Reader]:
     """The readers of the configured scrapers, as far as there is one."""
     return [
-        PsutilReader(one.enabled(), _bound(_READS[one.scraper], one))
+        PsutilReader(one.enabled(), partial(_READS[one.scraper], one))
         for one in scrapers.configured()
         if one.scraper in _READS
     ]
-
-
-def _bound(read: Callable[[Any], Iterator[Reading]], config: Any) -> Callable[[], Iterator[Reading]]:
-    return lambda: read(config)
 
 
 def _cpu(config: options.CpuConfig) -> Iterator[Reading]:

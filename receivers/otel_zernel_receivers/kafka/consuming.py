@@ -14,14 +14,17 @@ from otel_zernel.batch import Signal
 from otel_zernel.batch.pieces import count_encoded
 from otel_zernel.batch.signals import MESSAGE_TYPES
 from otel_zernel.batch.thin import LEVELS, thin_type
+from otel_zernel.component import Context
 from otel_zernel.errors import CannotStart, DecodeError, ReceiverFailed
 from otel_zernel.otlp.json import parse_json
 from otel_zernel_libraries.clients.kafka.client_config import Encoding
 from otel_zernel_libraries.clients.kafka.failures import kafka_reason
 from otel_zernel_libraries.clients.kafka.properties import ClientLog, Properties
-from otel_zernel_receivers.kafka.consumption import Consumption
-from otel_zernel_receivers.kafka.fetches import Fetch, FetchedPart, TopicPartition, UndecodableRecord
+from otel_zernel_receivers.kafka.config import KafkaReceiverConfig
+from otel_zernel_receivers.kafka.fetches import Fetch, FetchedPart, Fetches, TopicPartition, UndecodableRecord
+from otel_zernel_receivers.kafka.measuring import ConsumerMetrics
 from otel_zernel_receivers.kafka.problems import ConsumerProblems
+from otel_zernel_receivers.kafka.topics import Topics
 
 if TYPE_CHECKING:  # an optional package
     from confluent_kafka import Consumer, Message
@@ -97,6 +100,17 @@ _LEAVING_POLL: Final = 0.05
 """Seconds. The callbacks of rebalances run meanwhile."""
 _CLOSE: Final = 0.5
 """Seconds to wait for the end of the thread. The commit at its end goes on meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Consumption:
+    """What the thread of a consumer and the event loop share: the way of its records into the pipelines."""
+
+    config: KafkaReceiverConfig
+    topics: Topics
+    fetches: Fetches
+    metrics: ConsumerMetrics
+    context: Context
 
 
 class ConsumerThread:

@@ -16,8 +16,7 @@ from otel_zernel_libraries.clients.kafka.properties import Properties, client_pr
 from otel_zernel_libraries.clients.kafka.tokens import token_source
 from otel_zernel_libraries.extras import missing_packages
 from otel_zernel_receivers.kafka.config import KafkaReceiverConfig
-from otel_zernel_receivers.kafka.consuming import ConsumerThread
-from otel_zernel_receivers.kafka.consumption import Consumption
+from otel_zernel_receivers.kafka.consuming import ConsumerThread, Consumption
 from otel_zernel_receivers.kafka.fetches import Fetch, FetchedPart, Fetches, UndecodableRecord, batch_of_parts
 from otel_zernel_receivers.kafka.measuring import ConsumerMetrics
 from otel_zernel_receivers.kafka.topics import SharedTopic, Topics

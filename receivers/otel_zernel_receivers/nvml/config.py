@@ -9,7 +9,6 @@ from pydantic import AfterValidator, Field
 
 from otel_zernel.component import ComponentConfig, ScraperConfig
 from otel_zernel.types import Duration, PositiveDuration
-from otel_zernel_receivers.nvml.gpus.options import DeviceOptions
 from otel_zernel_receivers.nvml.points.metrics import METRICS
 
 
@@ -63,7 +62,3 @@ class NvmlConfig(ScraperConfig):
         """The names of the metrics to send."""
         configured = {name: metric.enabled for name, metric in self.metrics.items()}
         return frozenset(name for name, metric in METRICS.items() if configured.get(name, metric.enabled))
-
-    def device_options(self) -> DeviceOptions:
-        """The options that concern a single device."""
-        return DeviceOptions(self.enabled(), self.slow_query, self.processes.enabled, self.processes.proc)

@@ -35,15 +35,7 @@ from otel_zernel_receivers.nvml.points import attributes as a
 class GpuSlot:
     """One index of the driver, while the driver is open. Used by one thread at a time; every method blocks."""
 
-    def __init__(
-        self,
-        library: NvmlLibrary,
-        index: int,
-        listener: XidListener,
-        registry: GpuRegistry,
-        rediscover_interval: float,
-    ) -> None:
-        """`rediscover_interval`: seconds between checks for another GPU or other MIG instances."""
+    def __init__(self, library: NvmlLibrary, index: int, listener: XidListener, registry: GpuRegistry) -> None:
         self.index = index
         self.gpu: Gpu | None = None
         """The GPU, once it has returned its uuid."""
@@ -54,8 +46,7 @@ class GpuSlot:
         self._library = library
         self._listener = listener
         self._registry = registry
-        self._rediscover_interval = rediscover_interval
-        self._reports_status = "hw.status" in registry.options.metrics
+        self._reports_status = "hw.status" in registry.config.enabled()
         self._clock = registry.context.clock
         self._next_check = self._clock.monotonic()
 
@@ -105,7 +96,7 @@ class GpuSlot:
 
     def _check(self) -> None:
         """Finds a new or returned GPU, and MIG instances that were created or destroyed. Raises `GpuLost`."""
-        self._next_check = self._clock.monotonic() + self._rediscover_interval
+        self._next_check = self._clock.monotonic() + self._registry.config.rediscover_interval
         try:
             listed = find_gpu(self._library, self.index, platform.node())
         except GpuUnidentified as problem:
@@ -286,7 +277,6 @@ class DriverThread:
 
     def __init__(
         self,
-        config: NvmlConfig,
         registry: GpuRegistry,
         on_error: OnQueryError,
         sessions: list[DriverSession],
@@ -296,13 +286,13 @@ class DriverThread:
 
         `sessions` holds the sessions that are not closed. `in_use` returns whether a GPU's thread is inside the driver.
         """
-        self._config = config
+        self._config = registry.config
         self._registry = registry
         self._on_error = on_error
         self._sessions = sessions
         self._in_use = in_use
         self._thread = WorkerThread("nvml")
-        self._earlier_xids = config.earlier_xids
+        self._earlier_xids = self._config.earlier_xids
 
     @property
     def busy(self) -> bool:
@@ -357,10 +347,7 @@ class DriverThread:
         except NvmlUnavailable:
             library.close()
             raise
-        interval = self._config.rediscover_interval
-        session = DriverSession(
-            library, listener, lambda index: GpuSlot(library, index, listener, self._registry, interval)
-        )
+        session = DriverSession(library, listener, lambda index: GpuSlot(library, index, listener, self._registry))
         session.add_slots(count)
         self._sessions.append(session)
         return session
@@ -388,7 +375,7 @@ class GpuWatch:
         meter = context.meter
         self._timeouts = meter.create_counter(*TIMEOUTS.counter)
         self._errors = meter.create_counter(*QUERY_ERRORS.counter)
-        self._registry = GpuRegistry(config.device_options(), context, XidCounts(context.clock.time_ns))
+        self._registry = GpuRegistry(config, context, XidCounts(context.clock.time_ns))
         self._no_gpus = ""
         """The logged reason why there are no GPUs. It is not logged again until it changes."""
         self._scrapings: list[GpuScraping] = []
@@ -399,7 +386,7 @@ class GpuWatch:
     async def run(self, emit: Emit) -> None:
         """Scrapes until cancelled."""
         await self._context.clock.sleep(self._config.initial_delay)
-        driver = DriverThread(self._config, self._registry, self._count_error, self._sessions, self._in_use)
+        driver = DriverThread(self._registry, self._count_error, self._sessions, self._in_use)
         try:
             while True:
                 await self._run_session(driver, emit)

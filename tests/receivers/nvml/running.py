@@ -35,7 +35,7 @@ class Host:
         self.xids = XidCounts(self.clock.time_ns)
         self.failed: list[tuple[str, str]] = []
         """Query and error of each failed query."""
-        self._registry = GpuRegistry(self.config.device_options(), self.context, self.xids)
+        self._registry = GpuRegistry(self.config, self.context, self.xids)
 
     @contextmanager
     def gpus(self) -> Iterator[list[Gpu]]:
@@ -53,7 +53,7 @@ class Host:
         library = NvmlLibrary(lambda *error: self.failed.append(error))
         listener = XidListener(library, self.xids.add)
         try:
-            yield GpuSlot(library, 0, listener, self._registry, self.config.rediscover_interval)
+            yield GpuSlot(library, 0, listener, self._registry)
         finally:
             listener.stop()
             assert listener.close(timeout=5)

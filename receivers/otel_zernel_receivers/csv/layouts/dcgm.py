@@ -9,8 +9,7 @@ from otel_zernel_libraries.gpu_names import dcgm
 from otel_zernel_libraries.gpu_names.dcgm_blanks import TEXTS, blank_from
 from otel_zernel_libraries.gpu_names.descriptions import DESCRIPTIONS
 from otel_zernel_libraries.gpu_names.newer_dcgm import MEASURES, NEWER_LABELS
-from otel_zernel_receivers.csv.layouts.gpu import gpu_resource
-from otel_zernel_receivers.csv.layouts.layout import SCOPE, CsvLayout, CsvSeries
+from otel_zernel_receivers.csv.layouts.layout import SCOPE, CsvLayout, CsvSeries, gpu_resource
 
 # Names may contain dots, or be quoted (allowed since Prometheus 3).
 _LABEL = re.compile(r'\s*(?:([A-Za-z_][\w.:]*)|"((?:[^"\\]|\\.)+)")\s*=\s*"((?:[^"\\]|\\.)*)"\s*(?:,|$)', re.DOTALL)

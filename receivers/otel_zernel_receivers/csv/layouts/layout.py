@@ -6,11 +6,18 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from otel_zernel.otlp.points import Descriptor, Scope, Series, encode_point_attributes, encode_resource
+from otel_zernel.otlp.points import (
+    AttributeValue,
+    Descriptor,
+    Scope,
+    Series,
+    encode_point_attributes,
+    encode_resource,
+)
 from otel_zernel_libraries.gpu_names.dcgm import FIELDS
 from otel_zernel_libraries.gpu_names.dcgm_blanks import blank_from
+from otel_zernel_libraries.training import semconv
 from otel_zernel_receivers.csv.config import Columns, MetricColumn
-from otel_zernel_receivers.csv.layouts.gpu import gpu_resource
 
 TELL_APART = "add a column that tells GPUs apart, such as their uuid or index"
 SCOPE = Scope("otel_zernel_receivers.csv")
@@ -233,6 +240,23 @@ class CustomLongLayout(CustomLayout):
     def series(self, texts: Mapping[str, str], number: str) -> CsvSeries:
         name = texts[self._metric]
         return CsvSeries(self._encoded_series(texts, Descriptor(name)), blank_from=blank_from(name))
+
+
+def gpu_resource(*, uuid: str, index: str, model: str, hostname: str, device: str = "") -> dict[str, AttributeValue]:
+    """The attributes that identify one GPU, after the semantic conventions for hardware, without empty ones.
+
+    If the uuid is unknown, `hw.id` is the index, which is unique only on its host.
+    """
+    attributes: dict[str, AttributeValue] = {
+        "host.name": hostname,
+        "hw.type": "gpu",
+        "hw.vendor": "NVIDIA",
+        "hw.id": uuid or index,
+        "hw.model": model,
+        semconv.GPU_INDEX: int(index) if index.isascii() and index.isdecimal() and len(index) < 10 else index,
+        semconv.GPU_DEVICE: device,
+    }
+    return {name: value for name, value in attributes.items() if value != ""}
 
 
 # The columns have the meaning and the units of DCGM's fields.

@@ -5,8 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from otel_zernel.otlp.points import Series, encode_point_attributes, encode_resource
 from otel_zernel_libraries.gpu_names.nvidia_smi import FIELDS, TEXTS, TIMESTAMP, canonical, of_monitor, unit_of
 from otel_zernel_libraries.gpu_names.nvidia_smi_cells import UNITS, is_message, is_missing
-from otel_zernel_receivers.csv.layouts.gpu import gpu_resource
-from otel_zernel_receivers.csv.layouts.layout import SCOPE, TELL_APART, CsvLayout, CsvSeries
+from otel_zernel_receivers.csv.layouts.layout import SCOPE, TELL_APART, CsvLayout, CsvSeries, gpu_resource
 
 _DIGITS = frozenset("0123456789.")
 _IDENTITIES = ("uuid", "index", "pci.bus_id", "serial")

@@ -6,12 +6,11 @@ from functools import partial
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context
 from otel_zernel_libraries.training import semconv
+from otel_zernel_receivers.nvml.config import NvmlConfig
 from otel_zernel_receivers.nvml.driver.events import Xid, XidCounts
 from otel_zernel_receivers.nvml.driver.library import Handle, NvmlLibrary
-from otel_zernel_receivers.nvml.gpus.counters import DriverCounter
-from otel_zernel_receivers.nvml.gpus.history import DeviceHistory
+from otel_zernel_receivers.nvml.gpus.history import DeviceHistory, DriverCounter
 from otel_zernel_receivers.nvml.gpus.identity import GpuIdentity
-from otel_zernel_receivers.nvml.gpus.options import DeviceOptions
 from otel_zernel_receivers.nvml.points import attributes as a
 from otel_zernel_receivers.nvml.points.encoding import Encoder, Point
 from otel_zernel_receivers.nvml.points.histograms import DurationHistogram, SampleHistogram
@@ -48,7 +47,7 @@ class Device:
         identity: GpuIdentity,
         history: DeviceHistory,
         xids: XidCounts,
-        options: DeviceOptions,
+        config: NvmlConfig,
         context: Context,
     ) -> None:
         self.identity = identity
@@ -57,15 +56,15 @@ class Device:
         self._history = history
         self._xids = xids
         self._context = context
-        self._enabled = options.metrics
+        self._enabled = config.enabled()
         self._is_board = "hw.parent" not in identity.resource
         self._encoder = Encoder(identity.resource, identity.of_points)
         self._info = {series(semconv.GPU_INFO, 1.0, identity.details): Point(1)}
         self._xids_before = {xid: count for xid, (count, _) in xids.of_gpu(identity.uuid).items()}
         self._latest: dict[NvmlSeries, float] = {}
         """The latest values of the series of `STATUS_METRICS`."""
-        self._poller = QueryPoller(library, handle, options.slow_query, context.clock.monotonic)
-        self._poller.queries = list(self._queries(processes=options.processes))
+        self._poller = QueryPoller(library, handle, config.slow_query, context.clock.monotonic)
+        self._poller.queries = list(self._queries(processes=config.processes.enabled))
         self._rings = [ring for ring in history.rings.values() if self._is_board and self._needs(ring)]
 
     def _queries(self, *, processes: bool) -> Iterator[PolledQuery]:

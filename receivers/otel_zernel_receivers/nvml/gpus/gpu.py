@@ -9,13 +9,13 @@ from otel_zernel.clock import Clock
 from otel_zernel.component import Context
 from otel_zernel.otlp.points import AttributeValue
 from otel_zernel_libraries.training import semconv
+from otel_zernel_receivers.nvml.config import NvmlConfig
 from otel_zernel_receivers.nvml.driver.events import XidCounts
 from otel_zernel_receivers.nvml.driver.kernel_log import BusId, LoggedXid, bus_id
 from otel_zernel_receivers.nvml.driver.library import GpuLost, GpuUnidentified, Handle, NvmlLibrary
 from otel_zernel_receivers.nvml.gpus.device import Device
 from otel_zernel_receivers.nvml.gpus.history import DeviceHistory
 from otel_zernel_receivers.nvml.gpus.identity import OF_POINTS, GpuIdentity, board_identity, instance_identity
-from otel_zernel_receivers.nvml.gpus.options import DeviceOptions
 from otel_zernel_receivers.nvml.points.encoding import Encoder
 from otel_zernel_receivers.nvml.readings.status import status_points
 
@@ -146,7 +146,7 @@ def _mig_instances(library: NvmlLibrary, handle: Handle, board: GpuIdentity) -> 
 class GpuRegistry:
     """Creates the GPUs that were found, and keeps their histories over restarts of the driver."""
 
-    options: DeviceOptions
+    config: NvmlConfig
     context: Context
     xids: XidCounts
     logged_xids: dict[BusId, list[LoggedXid]] = field(default_factory=dict)
@@ -172,6 +172,6 @@ class GpuRegistry:
 
     def _device(self, library: NvmlLibrary, handle: Handle, identity: GpuIdentity) -> Device:
         if identity.uuid not in self.histories:
-            self.histories[identity.uuid] = DeviceHistory.start(self.options, self.context.clock)
+            self.histories[identity.uuid] = DeviceHistory.start(self.config, self.context.clock)
         history = self.histories[identity.uuid]
-        return Device(library, handle, identity, history, self.xids, self.options, self.context)
+        return Device(library, handle, identity, history, self.xids, self.config, self.context)

@@ -2,16 +2,45 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from math import inf
 
 from otel_zernel.clock import Clock
 from otel_zernel_libraries.histograms.resolution import default_range
-from otel_zernel_receivers.nvml.gpus.counters import DriverCounter
-from otel_zernel_receivers.nvml.gpus.options import DeviceOptions
+from otel_zernel_receivers.nvml.config import NvmlConfig
 from otel_zernel_receivers.nvml.points.histograms import SampleHistogram
 from otel_zernel_receivers.nvml.points.metrics import METRICS
 from otel_zernel_receivers.nvml.points.series import NvmlSeries
 from otel_zernel_receivers.nvml.readings.processes import GpuProcesses, ProcessNames
 from otel_zernel_receivers.nvml.readings.samples import SAMPLED_SERIES, NvmlSample, SampleRing
+
+
+@dataclass(slots=True)
+class DriverCounter:
+    """One counter, continued after wrap-around and restarted after a reload of the driver."""
+
+    raw: float = -inf
+    """The last number that the driver returned."""
+    read_ns: int = 0
+    """The time at which it was read, in ns since 1970."""
+    offset: float = 0.0
+    start_ns: int = 0
+    """The start time of the sum, in ns since 1970; 0 (unknown) until the first reload."""
+
+    def update(self, raw: float, wraps_at: float, now_ns: int) -> float:
+        """Returns the sum, after the driver has returned `raw`.
+
+        A lower number than before is a wrap-around if the number fell from the upper half of its range to the lower.
+        The range ends at `wraps_at`; 0 means that the counter never wraps. Otherwise the driver has reset the counter.
+        """
+        if raw < self.raw:
+            if wraps_at and raw < wraps_at / 2 <= self.raw:
+                self.offset += wraps_at
+            else:
+                self.offset = 0.0
+                self.start_ns = self.read_ns
+        self.raw = raw
+        self.read_ns = now_ns
+        return self.offset + raw
 
 
 @dataclass(slots=True)
@@ -51,10 +80,11 @@ class DeviceHistory:
     """The current series of metrics whose attributes change with the value."""
 
     @classmethod
-    def start(cls, options: DeviceOptions, clock: Clock) -> "DeviceHistory":
+    def start(cls, config: NvmlConfig, clock: Clock) -> "DeviceHistory":
         """The history of a new device."""
         now = clock.time_ns()
-        return cls(now, now, GpuProcesses(ProcessNames(options.proc), options.metrics, clock.time_ns))
+        names = ProcessNames(config.processes.proc)
+        return cls(now, now, GpuProcesses(names, config.enabled(), clock.time_ns))
 
 
 def _distribution(series: NvmlSeries) -> SampleHistogram:

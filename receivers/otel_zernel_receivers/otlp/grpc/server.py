@@ -31,8 +31,7 @@ from otel_zernel_libraries.serving.requests.failures import (
     unsupported,
 )
 from otel_zernel_receivers.otlp.config import GrpcConfig
-from otel_zernel_receivers.otlp.intake import OtlpIntake, unused
-from otel_zernel_receivers.otlp.threads import in_thread_if_large
+from otel_zernel_receivers.otlp.intake import OtlpIntake, in_thread_if_large, unused
 
 TRANSPORT: Final = "grpc"
 COMPRESSIONS: Final = ("gzip", "deflate", "zstd")

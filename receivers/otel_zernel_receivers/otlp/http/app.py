@@ -28,8 +28,7 @@ from otel_zernel_libraries.serving.requests.failures import (
 )
 from otel_zernel_libraries.serving.requests.room import Hold
 from otel_zernel_receivers.otlp.config import HttpConfig
-from otel_zernel_receivers.otlp.intake import OtlpIntake, unused
-from otel_zernel_receivers.otlp.threads import LARGE, in_thread_if_large
+from otel_zernel_receivers.otlp.intake import LARGE, OtlpIntake, in_thread_if_large, unused
 
 TRANSPORT: Final = "http"
 LIMIT: Final = "max_request_body_size"

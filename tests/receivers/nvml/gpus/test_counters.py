@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_zernel_receivers.nvml.gpus.counters import DriverCounter
-from otel_zernel_receivers.nvml.gpus.history import PowerIntegral
+from otel_zernel_receivers.nvml.gpus.history import DriverCounter, PowerIntegral
 from tests.receivers.nvml.reading import metrics, values
 from tests.receivers.nvml.running import Boot, Host
 

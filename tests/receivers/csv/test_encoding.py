@@ -62,8 +62,8 @@ async def test_every_number_becomes_its_point_exactly_once(receive: Receive, bat
 
 
 async def test_full_caches_lose_no_number(receive: Receive, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("otel_zernel_receivers.csv.encoding.encoding.MAX_SERIES", 10)
-    monkeypatch.setattr("otel_zernel_receivers.csv.encoding.encoding.MAX_KEPT", 2000)
+    monkeypatch.setattr("otel_zernel_receivers.csv.encoding.MAX_SERIES", 10)
+    monkeypatch.setattr("otel_zernel_receivers.csv.encoding.MAX_KEPT", 2000)
     text, expected = file(0, 400)
     run = await receive(text, layout=WIDE, batch_size=9)
     assert Counter(cells_of(run.downstream.batches)) == expected

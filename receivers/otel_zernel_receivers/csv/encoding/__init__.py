@@ -1,1 +1,0 @@
-"""Encodes rows as OTLP."""
