@@ -1,11 +1,14 @@
 """A running otlp receiver for the tests, and requests to send to it."""
 
-from collections.abc import AsyncIterator, Mapping
+import gzip
+import zlib
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
 import grpc
+import zstandard
 from opentelemetry.metrics import Meter
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, LogsData
@@ -27,6 +30,13 @@ from otel_zernel_receivers.otlp.grpc.server import SERVICES
 from tests.background import in_background
 from tests.otlp import data, logs, profiles, traces
 
+COMPRESS: Mapping[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.compress,
+    "zstd": zstandard.ZstdCompressor().compress,
+    "zlib": zlib.compress,
+    "deflate": zlib.compress,
+}
+PROTO = {"content-type": "application/x-protobuf"}
 BOTH: Mapping[str, Any] = {"grpc": {"endpoint": "localhost:0"}, "http": {"endpoint": "localhost:0"}}
 
 

@@ -4,14 +4,11 @@ Each example of hypothesis is a seed for a hundred damaged requests, since most 
 """
 
 import asyncio
-import gzip
 import random
-import zlib
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 import pytest
-import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -44,7 +41,7 @@ from otel_zernel_receivers.otlp.grpc.server import ExportMethod
 from otel_zernel_receivers.otlp.http.app import HttpApp
 from otel_zernel_receivers.otlp.intake import OtlpIntake
 from tests.receivers.otlp.http2.raw import opening, request
-from tests.receivers.otlp.serving import REQUESTS, Recording
+from tests.receivers.otlp.serving import COMPRESS, REQUESTS, Recording
 
 REQUESTS_A_SEED: Final = 100
 SHORT, LONG = 100, 5000
@@ -56,13 +53,7 @@ THOROUGH = settings(max_examples=LONG, deadline=None, suppress_health_check=list
 STATUSES = {200, 400, 404, 405, 413, 415, 500, 503}
 PROTO = [REQUESTS[signal].SerializeToString() for signal in SIGNALS]
 JSON = [to_json(REQUESTS[signal]) for signal in SIGNALS]
-COMPRESS: dict[str, Callable[[bytes], bytes]] = {
-    "": bytes,
-    "gzip": gzip.compress,
-    "deflate": zlib.compress,
-    "zstd": zstandard.ZstdCompressor().compress,
-    "br": bytes,
-}
+BODIES: dict[str, Callable[[bytes], bytes]] = {"": bytes, **COMPRESS, "br": bytes}
 
 
 def damaged(chance: random.Random, data: bytes) -> bytes:
@@ -99,9 +90,9 @@ async def post_damaged(seed: int) -> None:
 
 
 async def _post(app: HttpApp, chance: random.Random) -> int:
-    compression, index = chance.choice(list(COMPRESS)), chance.randrange(len(SIGNALS))
+    compression, index = chance.choice(list(BODIES)), chance.randrange(len(SIGNALS))
     as_json = chance.random() < 0.4
-    body = damaged(chance, COMPRESS[compression](damaged(chance, (JSON if as_json else PROTO)[index])))
+    body = damaged(chance, BODIES[compression](damaged(chance, (JSON if as_json else PROTO)[index])))
     headers = [
         (b"content-type", b"application/json" if as_json else b"application/x-protobuf"),
         (b"content-encoding", compression.encode()),

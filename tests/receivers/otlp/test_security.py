@@ -19,10 +19,9 @@ from otel_zernel.types import Address
 from otel_zernel_extensions.bearertokenauth import BearerTokenAuthExtension
 from otel_zernel_receivers.otlp import OtlpReceiver
 from tests.exporters.otlp.certificates import Authority, CertificateFiles
-from tests.receivers.otlp.serving import Recording, call, gauge, receiving
+from tests.receivers.otlp.serving import PROTO, Recording, call, gauge, receiving
 
 REQUEST = gauge().SerializeToString()
-PROTO = {"content-type": "application/x-protobuf"}
 TOKEN = "correct-horse"
 
 
