@@ -74,13 +74,14 @@ async def test_a_good_message_sets_the_wait_back_and_a_bad_one_does_not() -> Non
     assert context.drop.counts == {"unreadable_message": 4}
 
 
-async def test_a_lost_feed_ends_its_series_and_is_reported_until_it_is_back() -> None:
+@pytest.mark.parametrize("is_killed", [False, True], ids=["closed", "killed"])
+async def test_a_lost_feed_ends_its_series_and_is_reported_until_it_is_back(is_killed: bool) -> None:
     feed = ForeignFeed(WHOLE)
     async with serving(feed) as url, receiving(url) as (received, context):
         await until(lambda: received.batches)
         feed.closes, feed.messages = True, ()
         for connection in list(feed.open):
-            await connection.close()
+            connection.transport.abort() if is_killed else await connection.close()
         await until(lambda: len(received.batches) > 1)
         assert all(value is None for _, _, value in rows_of(received.batches[1]))
         assert len(rows_of(received.batches[1])) == 6
