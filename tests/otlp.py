@@ -1,6 +1,6 @@
 """Short constructors and readers for OTLP data."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, LogsData, ResourceLogs, ScopeLogs
@@ -41,7 +41,10 @@ from opentelemetry.proto.profiles.v1development.profiles_pb2 import (
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, TracesData
 
-from otel_zernel.otlp.points import Attributes, key_values
+from otel_zernel.batch import points
+from otel_zernel.otlp.points import Attributes, AttributeValue, key_values
+from otel_zernel.otlp.staleness import has_no_value
+from otel_zernel_libraries.training import scalars_of
 
 CUMULATIVE = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
 DELTA = AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
@@ -133,6 +136,43 @@ def metrics_in(message: Any) -> list[Any]:
     """All metrics of a message, or of the SDK's."""
     return [
         metric for resource in message.resource_metrics for scope in resource.scope_metrics for metric in scope.metrics
+    ]
+
+
+class Row(NamedTuple):
+    """A point and what it is about. Attributes have plain values."""
+
+    resource: dict[str, AttributeValue]
+    metric: Metric
+    attributes: dict[str, AttributeValue]
+    point: Any
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """The name of the metric and the values of the attributes, in order."""
+        return self.metric.name, *self.attributes.values()
+
+    @property
+    def value(self) -> Any:
+        """A number, the count of a histogram, or the quantiles of a summary. None at the end of a series."""
+        if has_no_value(self.point):
+            return None
+        if hasattr(self.point, "quantile_values"):
+            return {at.quantile: at.value for at in self.point.quantile_values}
+        if hasattr(self.point, "count"):
+            return self.point.count
+        return self.point.as_int if self.point.HasField("as_int") else self.point.as_double
+
+
+def rows_in(message: MetricsData) -> list[Row]:
+    """All points of a message, in order."""
+    return [
+        Row(about, metric, scalars_of(point.attributes), point)
+        for resource in message.resource_metrics
+        for about in [scalars_of(resource.resource.attributes)]
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+        for point in points(metric)
     ]
 
 

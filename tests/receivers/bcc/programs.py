@@ -2,20 +2,20 @@
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from opentelemetry.metrics import Meter
 
-from otel_zernel.batch import Batch, points
+from otel_zernel.batch import Batch
 from otel_zernel.clock import SystemClock
-from otel_zernel.otlp.staleness import has_no_value
 from otel_zernel.testing import make_context
 from otel_zernel_receivers.bcc import BccReceiver, child
 from otel_zernel_receivers.bcc.config import BccConfig
 from otel_zernel_receivers.bcc.doctor import examine
+from tests.otlp import rows_in
 
 _CHILD = Path(child.__file__).parent
 FRAMES = """
@@ -67,23 +67,9 @@ Points = dict[tuple[Any, ...], Any]
 
 
 def by_series(batch: Batch) -> Points:
-    return {key: None if has_no_value(point) else point for key, point in _points(batch)}
+    return {row.key: None if row.value is None else row.point for row in rows_in(batch.metrics)}
 
 
 def values(batch: Batch) -> Points:
     """The same with numbers; histograms as their counts."""
-    return {key: None if has_no_value(point) else _number(point) for key, point in _points(batch)}
-
-
-def _points(batch: Batch) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    for resource in batch.metrics.resource_metrics:
-        for metric in resource.scope_metrics[0].metrics:
-            for point in points(metric):
-                labels = (pair.value.string_value or pair.value.int_value for pair in point.attributes)
-                yield (metric.name, *labels), point
-
-
-def _number(point: Any) -> Any:
-    if hasattr(point, "bucket_counts"):
-        return point.count
-    return point.as_int if point.HasField("as_int") else point.as_double
+    return {row.key: row.value for row in rows_in(batch.metrics)}

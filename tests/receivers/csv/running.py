@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from otel_zernel.batch import points
 from otel_zernel.component import Context
 from otel_zernel.testing import Downstream, Dropped, make_context
+from otel_zernel_libraries.training import scalars_of
 from otel_zernel_receivers.csv import CsvReceiver
-from tests.otlp import metrics_in
+from tests.otlp import rows_in
 
 LAYOUT = {"timestamp": "t", "attributes": {"k": "k"}, "metric": "m", "value": "v"}
 HEADER = "t,k,m,v\n"
@@ -52,12 +52,8 @@ def append(path: Path, text: str) -> None:
 
 def points_of(downstream: Downstream) -> list[PlainPoint]:
     """Every point, in the order of the batches."""
-    return [
-        (metric.name, point.time_unix_nano, point.as_double)
-        for batch in downstream.batches
-        for metric in metrics_in(batch.metrics)
-        for point in points(metric)
-    ]
+    rows = (row for batch in downstream.batches for row in rows_in(batch.metrics))
+    return [(row.metric.name, row.point.time_unix_nano, row.value) for row in rows]
 
 
 def values_of(downstream: Downstream) -> list[float]:
@@ -66,7 +62,7 @@ def values_of(downstream: Downstream) -> list[float]:
 
 def attributes(message: Any) -> dict[str, Any]:
     """The attributes of a resource or a point as plain values."""
-    return {pair.key: getattr(pair.value, pair.value.WhichOneof("value")) for pair in message.attributes}
+    return scalars_of(message.attributes)
 
 
 def receiver(context: Context | None = None, **config: Any) -> CsvReceiver:

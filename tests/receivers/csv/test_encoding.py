@@ -5,9 +5,11 @@ from collections import Counter
 from collections.abc import Iterable
 
 import pytest
+from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
-from otel_zernel.batch import Batch, points
-from tests.receivers.csv.running import Receive, attributes
+from otel_zernel.batch import Batch
+from tests.otlp import rows_in
+from tests.receivers.csv.running import Receive
 
 WIDE = {
     "timestamp": "t",
@@ -37,19 +39,18 @@ def file(seed: int, rows: int) -> tuple[str, Counter[Cell]]:
 
 def cells_of(batches: Iterable[Batch]) -> list[Cell]:
     """The points, read by protobuf's own parser."""
+    encoded = (batch.bytes_of("metrics") for batch in batches)
     return [
         (
-            attributes(resource.resource)["host.name"],
-            metric.name,
-            str(metric.WhichOneof("data")),
-            attributes(point)["gpu"],
-            point.time_unix_nano // 10**9,
-            point.as_double,
+            str(row.resource["host.name"]),
+            row.metric.name,
+            str(row.metric.WhichOneof("data")),
+            str(row.attributes["gpu"]),
+            row.point.time_unix_nano // 10**9,
+            row.value,
         )
-        for batch in batches
-        for resource in Batch.from_bytes(metrics=batch.bytes_of("metrics")).metrics.resource_metrics
-        for metric in resource.scope_metrics[0].metrics
-        for point in points(metric)
+        for metrics in encoded
+        for row in rows_in(MetricsData.FromString(metrics))
     ]
 
 

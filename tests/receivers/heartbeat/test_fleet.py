@@ -3,13 +3,12 @@
 import json
 from typing import Any
 
-from otel_zernel.otlp.staleness import has_no_value
 from otel_zernel.testing import FakeClock
 from otel_zernel_libraries.cluster.messages import Heartbeat, WorkerInfo
 from otel_zernel_receivers.heartbeat import HeartbeatReceiver
 from otel_zernel_receivers.heartbeat.fleet.emission import batch_of, ends_of, points_of
 from otel_zernel_receivers.heartbeat.fleet.fleet import Fleet
-from tests.otlp import metrics_in
+from tests.otlp import rows_in
 from tests.receivers.heartbeat.workers import SENDER
 
 
@@ -170,15 +169,9 @@ def test_the_number_of_points_is_that_of_the_message() -> None:
     for _ in range(3):
         beat(fleet)
     batch = batch_of([points_of(fleet.workers["w"], 1), ends_of(fleet.workers["w"], 1)])
-    metrics = metrics_in(batch.metrics)
-    assert batch.point_count == sum(
-        len((one.gauge if one.HasField("gauge") else one.sum).data_points) for one in metrics
-    )
+    assert batch.point_count == len(rows_in(batch.metrics))
 
 
 def flags(batch: Any) -> dict[str, bool]:
     """Whether the series of each metric ends."""
-    return {
-        metric.name: all(map(has_no_value, (metric.gauge if metric.HasField("gauge") else metric.sum).data_points))
-        for metric in metrics_in(batch.metrics)
-    }
+    return {row.metric.name: row.value is None for row in rows_in(batch.metrics)}

@@ -15,7 +15,7 @@ from otel_zernel.testing import Downstream, make_context, until
 from otel_zernel_extensions.bearertokenauth import BearerTokenAuthExtension
 from otel_zernel_receivers.heartbeat import HeartbeatReceiver
 from tests.api_server import FakeApiServer
-from tests.otlp import metrics_in
+from tests.otlp import rows_in
 from tests.receivers.heartbeat.workers import connected, generated, heartbeat, mastering, registration
 
 TOKEN = "correct-horse"
@@ -23,14 +23,8 @@ TOKEN = "correct-horse"
 
 def named(downstream: Downstream, name: str) -> list[float]:
     """The values of a metric in all batches."""
-    found = []
-    for batch in downstream.batches:
-        for metric in metrics_in(batch.metrics):
-            data = metric.gauge if metric.HasField("gauge") else metric.sum
-            if metric.name == name:
-                points = [point for point in data.data_points if not point.flags]
-                found += [one.as_double if one.HasField("as_double") else one.as_int for one in points]
-    return found
+    rows = (row for batch in downstream.batches for row in rows_in(batch.metrics) if row.metric.name == name)
+    return [row.value for row in rows if row.value is not None]
 
 
 async def test_a_worker_registers_beats_by_call_and_by_stream_and_is_emitted_as_metrics() -> None:

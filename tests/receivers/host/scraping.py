@@ -7,14 +7,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from otel_zernel.batch import Batch, points
+from otel_zernel.batch import Batch
 from otel_zernel.clock import Clock
 from otel_zernel.component import PartialScrape
-from otel_zernel.otlp.staleness import has_no_value
 from otel_zernel.testing import FakeClock, make_context
+from otel_zernel_libraries.training import scalars_of
 from otel_zernel_receivers.host import HostReceiver
 from otel_zernel_receivers.host.config import ScrapersConfig
 from otel_zernel_receivers.host.metrics import of_scraper
+from tests.otlp import rows_in
 
 
 def _recorded_machine() -> Path:
@@ -54,25 +55,12 @@ def scraped(receiver: HostReceiver) -> tuple[Batch, list[str]]:
 
 def by_series(batch: Batch, *, pid: int | None = None) -> Points:
     """The points of the machine, or of a process."""
-    found: Points = {}
-    for resource in batch.metrics.resource_metrics:
-        named = {pair.key: pair.value for pair in resource.resource.attributes}
-        if (named["process.pid"].int_value if "process.pid" in named else None) != pid:
-            continue
-        for metric in resource.scope_metrics[0].metrics:
-            for point in points(metric):
-                values = [pair.value.string_value or pair.value.int_value for pair in point.attributes]
-                value = point.as_int if point.HasField("as_int") else point.as_double
-                found[metric.name, *values] = None if has_no_value(point) else value
-    return found
+    return {row.key: row.value for row in rows_in(batch.metrics) if row.resource.get("process.pid") == pid}
 
 
 def resources(batch: Batch) -> list[dict[str, Any]]:
     """The attributes of each resource."""
-    return [
-        {pair.key: pair.value.string_value or pair.value.int_value for pair in resource.resource.attributes}
-        for resource in batch.metrics.resource_metrics
-    ]
+    return [scalars_of(resource.resource.attributes) for resource in batch.metrics.resource_metrics]
 
 
 def all_metrics(scraper: str) -> dict[str, Any]:

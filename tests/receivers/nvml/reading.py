@@ -6,9 +6,8 @@ from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, NumberDataPoint
 
 from otel_zernel.batch import Batch, points
-from otel_zernel.otlp.staleness import has_no_value
 from otel_zernel_receivers.nvml.gpus.identity import OF_POINTS
-from tests.otlp import metrics_in
+from tests.otlp import metrics_in, rows_in
 
 
 def lines(batch: Batch) -> Iterator[str]:
@@ -28,17 +27,13 @@ def lines(batch: Batch) -> Iterator[str]:
 
 def values(batch: Batch, name: str) -> dict[str, float]:
     """The values of a metric's number points, by their own attributes."""
-    return {
-        _own(point): point.as_double
-        for metric in metrics(batch, name)
-        for point in points(metric)
-        if not has_no_value(point)
-    }
+    rows = (row for row in rows_in(batch.metrics) if row.metric.name == name)
+    return {_own(row.point): row.value for row in rows if row.value is not None}
 
 
 def ended(batch: Batch, name: str) -> set[str]:
     """The series of a metric that end in the batch, by their own attributes."""
-    return {_own(point) for metric in metrics(batch, name) for point in points(metric) if has_no_value(point)}
+    return {_own(row.point) for row in rows_in(batch.metrics) if row.metric.name == name and row.value is None}
 
 
 def metrics(batch: Batch, name: str) -> list[Metric]:

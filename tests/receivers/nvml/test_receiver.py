@@ -1,13 +1,13 @@
 """The running receiver, with GPUs that hang, get lost and return, and drivers that fail or are updated."""
 
 import pytest
-from opentelemetry.proto.metrics.v1.metrics_pb2 import NumberDataPoint
 
-from otel_zernel.otlp.staleness import has_no_value
+from otel_zernel.batch import Batch
 from otel_zernel.testing import until
 from otel_zernel_exporters.prometheus.config import PrometheusConfig
 from otel_zernel_libraries.prometheus import Format, Page
 from tests.background import in_background
+from tests.otlp import Row, rows_in
 from tests.receivers.nvml.running import Boot, Running, gpu, mentions, running
 
 
@@ -41,20 +41,14 @@ async def test_a_gpu_that_is_lost_from_the_start_has_failed_by_its_index_until_i
         assert failed.endswith(" 1.0")
         controls.apply("gpu 6", "lost -")
         await nvml.scraped(gpu(6))
-        await until(lambda: any(map(has_no_value, status_of_index(nvml, "6"))))
+        await until(lambda: any(row.value is None for batch in nvml.batches for row in status_of_index(batch, "6")))
         assert nvml.newest("hw.status", gpu(6))["hw.state=ok"] == 1
 
 
-def status_of_index(nvml: Running, id_: str) -> list[NumberDataPoint]:
+def status_of_index(batch: Batch, id_: str) -> list[Row]:
     """The points of `hw.status` of a GPU without a uuid."""
-    return [
-        point
-        for batch in nvml.batches
-        for resource in batch.metrics.resource_metrics
-        if any(one.key == "hw.id" and one.value.string_value == id_ for one in resource.resource.attributes)
-        for metric in resource.scope_metrics[0].metrics
-        for point in metric.sum.data_points
-    ]
+    rows = rows_in(batch.metrics)
+    return [row for row in rows if row.resource["hw.id"] == id_ and row.metric.name == "hw.status"]
 
 
 async def test_a_gpu_without_memory_of_its_own_says_so_once(driver: Boot, caplog: pytest.LogCaptureFixture) -> None:

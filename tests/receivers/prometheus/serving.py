@@ -10,7 +10,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData
 
 from otel_zernel.batch import Batch, points
 from otel_zernel.otlp.staleness import has_no_value
-from tests.otlp import metrics_in
+from tests.otlp import metrics_in, rows_in
 
 TEXT = "text/plain; version=0.0.4"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -110,26 +110,18 @@ def metrics_of(data: MetricsData | Batch) -> dict[str, Metric]:
 
 def series_of(data: MetricsData | Batch) -> dict[SeriesKey, float]:
     """The values by name and labels, as Prometheus would store them. Series that end have None-like NaN left out."""
-    data = data.metrics if isinstance(data, Batch) else data
     found: dict[SeriesKey, float] = {}
-    for resource in data.resource_metrics:
-        about = {pair.key: pair.value.string_value for pair in resource.resource.attributes}
-        target = {"job": about.get("service.name", ""), "instance": about.get("service.instance.id", "")}
-        for scope in resource.scope_metrics:
-            for metric in scope.metrics:
-                for point in points(metric):
-                    if has_no_value(point):
-                        continue
-                    labels = target | {pair.key: _text(pair.value) for pair in point.attributes}
-                    for name, extra, value in _samples(metric, point):
-                        key = (name, frozenset((labels | extra).items()))
-                        assert key not in found, key
-                        found[key] = value
+    for row in rows_in(data.metrics if isinstance(data, Batch) else data):
+        if row.value is None:
+            continue
+        names = {"job": "service.name", "instance": "service.instance.id"}
+        labels = {label: str(row.resource.get(name, "")) for label, name in names.items()}
+        labels |= {name: str(value) for name, value in row.attributes.items()}
+        for name, extra, value in _samples(row.metric, row.point):
+            key = (name, frozenset((labels | extra).items()))
+            assert key not in found, key
+            found[key] = value
     return found
-
-
-def _text(value: Any) -> str:
-    return str(getattr(value, value.WhichOneof("value")))
 
 
 def _samples(metric: Metric, point: Any) -> Iterator[tuple[str, dict[str, str], float]]:

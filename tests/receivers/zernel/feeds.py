@@ -5,17 +5,15 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from opentelemetry.proto.metrics.v1.metrics_pb2 import DataPointFlags
 from websockets.asyncio.server import ServerConnection, serve
 
-from otel_zernel.batch import Batch, points
+from otel_zernel.batch import Batch
 from otel_zernel.clock import Clock, SystemClock
 from otel_zernel.component import Context, Extension
 from otel_zernel.testing import Downstream, make_context
-from otel_zernel_libraries.training import scalars_of
 from otel_zernel_receivers.zernel import ZernelReceiver
 from tests.background import in_background
-from tests.otlp import metrics_in
+from tests.otlp import rows_in
 
 WHOLE = {
     "gpu_utilization": [{"key": "7:0", "current_bytes": 5, "peak_bytes": 9}],
@@ -81,16 +79,4 @@ async def receiving(
 
 def rows_of(batch: Batch) -> list[Row]:
     """The points of a batch."""
-    return [
-        (metric.name, tuple(scalars_of(point.attributes).items()), _value(point))
-        for metric in metrics_in(batch.metrics)
-        for point in points(metric)
-    ]
-
-
-def _value(point: Any) -> Any:
-    if point.flags & DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK:
-        return None
-    if hasattr(point, "quantile_values"):
-        return {at.quantile: at.value for at in point.quantile_values}
-    return point.as_int if point.HasField("as_int") else point.as_double
+    return [(row.metric.name, tuple(row.attributes.items()), row.value) for row in rows_in(batch.metrics)]

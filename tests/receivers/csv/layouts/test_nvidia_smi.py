@@ -19,6 +19,7 @@ from otel_zernel_receivers.csv.parsing.rows import Dialect
 from otel_zernel_receivers.nvml.points.metrics import METRICS
 from otel_zernel_receivers.nvml.readings.board import BOARD
 from otel_zernel_receivers.nvml.readings.fields import FIELDS as NVML_FIELDS
+from tests.otlp import rows_in
 from tests.receivers.csv.parsing.test_parsing import lines_of, plain
 from tests.receivers.csv.running import Receive, Run, attributes
 
@@ -34,11 +35,9 @@ def row(*cells: str, time: str = "2026/11/22 13:00:00.123") -> str:
 def points(run: Run) -> dict[str, float]:
     """Values by metric, with the attributes of each point that are not the GPU's."""
     return {
-        " ".join((metric.name, *(str(v) for k, v in attributes(point).items() if k != "hw.id"))): point.as_double
+        " ".join((row.metric.name, *(str(text) for name, text in row.attributes.items() if name != "hw.id"))): row.value
         for batch in run.downstream.batches
-        for resource in batch.metrics.resource_metrics
-        for metric in resource.scope_metrics[0].metrics
-        for point in (metric.gauge.data_points or metric.sum.data_points)
+        for row in rows_in(batch.metrics)
     }
 
 
