@@ -12,7 +12,6 @@ import pytest
 from confluent_kafka import Consumer
 from opentelemetry.metrics import NoOpMeter
 
-from otel_zernel.batch import Batch
 from otel_zernel.component import Emit
 from otel_zernel.engine.pipelines.fan_out import FanOut
 from otel_zernel.engine.receivers import SupervisedReceiver
@@ -155,15 +154,11 @@ def own_kafka(tmp_path: Path) -> Iterator[Broker]:
 async def test_an_outage_of_the_only_broker_is_described_as_one(
     own_kafka: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    topic, taken = own_kafka.topic(), list[float]()
-
-    async def emit(batch: Batch, *, transport: str = "") -> None:
-        taken.extend(values_of([batch]))
-
+    topic, downstream = own_kafka.topic(), Downstream()
     await put(own_kafka, topic, 1.0)
     with caplog.at_level(logging.INFO):
-        async with receiving(own_kafka.brokers, emit, **options_of(topic)) as receiver:
-            await until(lambda: taken == [1.0])
+        async with receiving(own_kafka.brokers, downstream, **options_of(topic)) as receiver:
+            await until(lambda: values_of(downstream.batches) == [1.0])
             own_kafka.kill()
             try:
                 await until(lambda: "so it gave up" in caplog.text)
@@ -171,7 +166,7 @@ async def test_an_outage_of_the_only_broker_is_described_as_one(
             finally:
                 await asyncio.to_thread(own_kafka.start)
             await put(own_kafka, topic, 2.0)
-            await until(lambda: set(taken) == {1.0, 2.0})
+            await until(lambda: set(values_of(downstream.batches)) == {1.0, 2.0})
             await until(lambda: not receiver.context.health.problems)
     assert problem == "no broker can be reached: check brokers, and whether they run"
     assert "brokers are down" not in caplog.text

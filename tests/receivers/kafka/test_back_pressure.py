@@ -6,7 +6,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from otel_zernel.batch import Batch
-from otel_zernel.testing import until
+from otel_zernel.testing import Downstream, until
 from tests.core.parts import batch_of, values_of
 from tests.libraries.clients.kafka.mock_cluster import MockCluster, write
 from tests.receivers.kafka.receiving import METRICS, committed, dropped_by, receiving
@@ -91,16 +91,12 @@ async def test_at_most_once_commits_before_the_pipelines_take_a_record(cluster: 
 
 async def test_the_end_of_the_brokers_is_survived(cluster: MockCluster) -> None:
     write(cluster.brokers, METRICS, batch_of(1.0).bytes_of("metrics"))
-    taken: list[float] = []
-
-    async def emit(batch: Batch, *, transport: str = "") -> None:
-        taken.extend(values_of([batch]))
-
-    async with receiving(cluster.brokers, emit) as receiver:
-        await until(lambda: taken == [1.0])
+    downstream = Downstream()
+    async with receiving(cluster.brokers, downstream) as receiver:
+        await until(lambda: values_of(downstream.batches) == [1.0])
         cluster.take_down()
         await until(lambda: receiver.context.health.problems)
         cluster.bring_up()
         await asyncio.to_thread(write, cluster.brokers, METRICS, batch_of(2.0).bytes_of("metrics"))
-        await until(lambda: set(taken) == {1.0, 2.0})
+        await until(lambda: set(values_of(downstream.batches)) == {1.0, 2.0})
         await until(lambda: not receiver.context.health.problems)

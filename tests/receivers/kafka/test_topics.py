@@ -5,7 +5,6 @@ Regular expressions of topics: Python and Kafka's client choose the same topics.
 
 import pytest
 
-from otel_zernel.batch import Batch
 from otel_zernel.testing import Downstream, until
 from otel_zernel_receivers.kafka.config import KafkaReceiverConfig
 from otel_zernel_receivers.kafka.receiver import consumer_properties
@@ -73,16 +72,12 @@ async def test_every_record_that_the_client_reads_has_a_signal(cluster: MockClus
     """The client finds `|-b$` also within a name. Such records were skipped without a count."""
     for number, topic in enumerate(TOPICS):
         write(cluster.brokers, topic, batch_of(float(number)).bytes_of("metrics"))
-    taken: list[float] = []
-
-    async def emit(batch: Batch, *, transport: str = "") -> None:
-        taken.extend(values_of([batch]))
-
+    downstream = Downstream()
     wanted = {float(TOPICS.index(topic)) for topics in PATTERNS.values() for topic in topics}
-    async with receiving(cluster.brokers, emit, metrics={"topics": list(PATTERNS)}) as receiver:
-        await until(lambda: len(taken) >= len(wanted))
+    async with receiving(cluster.brokers, downstream, metrics={"topics": list(PATTERNS)}) as receiver:
+        await until(lambda: downstream.point_count >= len(wanted))
         assert dropped_by(receiver) == {}
-    assert set(taken) == wanted
+    assert set(values_of(downstream.batches)) == wanted
 
 
 async def test_a_topic_that_one_signal_excludes_is_read_for_another(cluster: MockCluster) -> None:
