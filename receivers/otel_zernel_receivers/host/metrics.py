@@ -4,7 +4,6 @@ Names and attributes are those of OpenTelemetry's semantic conventions for syste
 the OpenTelemetry Collector's hostmetrics receiver (load averages, inodes), or `zernel.*` (pressure, cgroup).
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -55,12 +54,9 @@ class HostMetric:
     """Whether it is sent unless the configuration disables it."""
 
 
-def _by_name(metrics: Iterable[HostMetric]) -> dict[str, HostMetric]:
-    return {metric.name: metric for metric in metrics}
-
-
-METRICS = _by_name(
-    (
+METRICS = {
+    metric.name: metric
+    for metric in (
         HostMetric("cpu", "system.cpu.time", "s", "sum", "CPU time in each mode.", (CPU, MODE)),
         HostMetric(
             *("cpu", "system.cpu.utilization", "1", "gauge"),
@@ -206,7 +202,7 @@ METRICS = _by_name(
         ),
         HostMetric("process", "process.uptime", "s", "gauge", "Time since the start of the process.", enabled=False),
     )
-)
+}
 
 
 def of_scraper(scraper: str) -> dict[str, HostMetric]:

@@ -72,7 +72,7 @@ class HostReceiver(Scraper):
     def __init__(self, config: HostConfig, context: Context) -> None:
         super().__init__(config, context)
         self._readers: Sequence[Reader | ManySubjectsReader] = ()
-        self._refresh: Callable[[], None] = _nothing
+        self._refresh: Callable[[], None] = lambda: None
         self._machine: SubjectEncoder | None = None
         self._others: dict[Subject, SubjectEncoder] = {}
 
@@ -126,10 +126,6 @@ class HostReceiver(Scraper):
             self._readers, start_ns = portable_readers(self.config.scrapers), boot_time_ns()
         self._machine = SubjectEncoder(Subject(attributes, start_ns))
         return self._machine
-
-
-def _nothing() -> None:
-    """No table of processes to refresh."""
 
 
 def _read(reader: Reader, problems: list[str]) -> list[Reading]:

@@ -63,7 +63,7 @@ class GpuSlot:
     @property
     def drain_interval(self) -> float | None:
         """Seconds after which the sample buffers must be read again; None without buffers."""
-        return self.gpu.drain_interval if self.gpu and not self.lost else None
+        return self.gpu.board.drain_interval if self.gpu and not self.lost else None
 
     def scrape(self) -> Batch:
         """The current points. Checks for another GPU first, if that is due. Raises `NvmlUnavailable`.
@@ -79,7 +79,7 @@ class GpuSlot:
         except GpuLost as lost:
             self.lost = str(lost)
         if self.gpu:
-            return Batch.join([unknown.end(), self.gpu.failed_batch()])
+            return Batch.join([unknown.end(), self.gpu.board.failed_batch()])
         return unknown.failed_batch() if self.lost and self._reports_status else unknown.end()
 
     def drain(self) -> Batch:
@@ -89,7 +89,7 @@ class GpuSlot:
         """
         try:
             if self.gpu and not self.lost:
-                self.gpu.drain()
+                self.gpu.board.drain()
         except GpuLost as lost:
             self.lost = str(lost)
         return Batch()
@@ -458,7 +458,7 @@ class GpuWatch:
         added = session.add_slots(await driver.count_gpus(session))
         tasks = self._start_scraping(session, added, emit, group)
         for gpu in self._missing(session):
-            await deliver(gpu.failed_batch(), emit, self._config, self._context)
+            await deliver(gpu.board.failed_batch(), emit, self._config, self._context)
         self._report(session)
         return tasks
 

@@ -66,22 +66,9 @@ class Gpu:
         """The uuids of the board and of its MIG instances."""
         return [device.identity.uuid for device in (self.board, *self.instances)]
 
-    @property
-    def drain_interval(self) -> float | None:
-        """Seconds after which the sample buffers must be read again; None without buffers."""
-        return self.board.drain_interval
-
     def scrape(self) -> Batch:
         """The current points. Raises `NvmlUnavailable` or `GpuLost`."""
         return Batch.join([device.scrape() for device in (self.board, *self.instances)])
-
-    def drain(self) -> None:
-        """Reads the sample buffers. The next scrape sends the samples. Raises like `scrape`."""
-        self.board.drain()
-
-    def failed_batch(self) -> Batch:
-        """The points of a GPU that is lost: its status, and its XIDs."""
-        return self.board.failed_batch()
 
 
 @dataclass(frozen=True, slots=True)

@@ -305,7 +305,7 @@ def test_a_fatal_xid_and_the_loss_of_a_gpu_are_incidents_of_the_whole_gpu(driver
         host.xids.add(gpus[0].board.identity.uuid, Xid(95))
         assert incidents(gpus[0].scrape()) == {"ALL": ("DCGM_FR_UNCONTAINED_ERROR", 20)}
         controls.apply("gpu 0", "lost = !15")
-        assert incidents(gpus[0].failed_batch())["ALL"] == ("DCGM_FR_FALLEN_OFF_BUS", 20)
+        assert incidents(gpus[0].board.failed_batch())["ALL"] == ("DCGM_FR_FALLEN_OFF_BUS", 20)
 
 
 def test_a_health_check_with_another_result_ends_the_series_before(driver: Boot) -> None:

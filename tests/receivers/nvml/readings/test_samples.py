@@ -76,10 +76,10 @@ def test_draining_between_scrapes_loses_nothing(driver: Boot) -> None:
     push(controls, 1, CAPACITY)
     with Host().gpus() as gpus:
         gpus[0].scrape()
-        assert gpus[0].drain_interval == 0.5  # half of the 0.3 s in the ring is below the minimum
+        assert gpus[0].board.drain_interval == 0.5  # half of the 0.3 s in the ring is below the minimum
         for first in range(CAPACITY + 1, CAPACITY + 1 + 5 * CAPACITY, CAPACITY):
             push(controls, first, CAPACITY)
-            gpus[0].drain()
+            gpus[0].board.drain()
         assert power_samples(gpus[0].scrape())[0] == 5 * CAPACITY
 
 
@@ -98,11 +98,11 @@ def test_a_drain_reads_only_the_buffers_that_are_soon_overwritten(driver: Boot) 
     controls.apply("gpu 0", "SampleCapacity 0 = 119", "SampleCapacity 1 = 71", *of_h100)
     with host.gpus() as gpus:
         gpus[0].scrape()
-        assert gpus[0].drain_interval == pytest.approx(1.18)
+        assert gpus[0].board.drain_interval == pytest.approx(1.18)
         a_scrape = reads_of_buffers(gpus)
         for _ in range(7):
             host.clock.advance(1.18)
-            gpus[0].drain()
+            gpus[0].board.drain()
         assert reads_of_buffers(gpus) == a_scrape + 7 + 1  # utilisation once
 
 
