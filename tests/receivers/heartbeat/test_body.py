@@ -5,38 +5,34 @@ import json
 
 from otel_zernel.testing import FakeClock
 from otel_zernel_libraries.cluster.messages import Heartbeat, RunningTask, WorkerInfo
-from otel_zernel_receivers.heartbeat import HeartbeatReceiver
 from otel_zernel_receivers.heartbeat.fleet.fleet import Fleet
 from otel_zernel_receivers.heartbeat.http.body import all_listed, all_telemetry
 from tests.background import in_background
-from tests.receivers.heartbeat.workers import SENDER
+from tests.receivers.heartbeat.workers import SENDER, Stream, beat, fleet_of
 
 
-def fleet_of(clock: FakeClock, count: int) -> Fleet:
-    fleet = Fleet(HeartbeatReceiver.Config(), clock)
+def fleet_with(clock: FakeClock, count: int) -> Fleet:
+    """A fleet of this many workers."""
+    fleet = fleet_of(clock)
     for number in range(count):
-        beat(fleet, f"w{number}", 0)
+        beat(fleet, f"w{number}")
     return fleet
-
-
-def beat(fleet: Fleet, worker_id: str, cpu: float) -> None:
-    fleet.beat(Heartbeat(worker_id=worker_id, cpu_usage=cpu).SerializeToString(), SENDER)
 
 
 async def test_any_number_of_workers_is_one_object() -> None:
     for count in (0, 1, 999, 1000, 1001, 2000, 2345):
-        body, _ = await all_telemetry(fleet_of(clock := FakeClock(), count), clock).numbered()
+        body, _ = await all_telemetry(fleet_with(clock := FakeClock(), count), clock).numbered()
         assert set(json.loads(body)) == {f"w{number}" for number in range(count)}
 
 
 async def test_workers_that_come_and_go_between_two_pieces_damage_nothing() -> None:
-    fleet = fleet_of(clock := FakeClock(), 1200)
+    fleet = fleet_with(clock := FakeClock(), 1200)
     everything = all_telemetry(fleet, clock)
     await everything.numbered()
     pieces, parts = everything.pieces(), []
     for number, piece in enumerate(pieces):
         parts.append(piece)
-        beat(fleet, f"new{number}", 1)
+        beat(fleet, f"new{number}", cpu_usage=1)
         del fleet.workers[f"w{number}"]
     assert set(json.loads(b"".join(parts))) == {f"w{number}" for number in range(1200)}
     clock.advance(0.11)
@@ -45,10 +41,10 @@ async def test_workers_that_come_and_go_between_two_pieces_damage_nothing() -> N
 
 
 async def test_a_change_is_seen_at_once_after_a_rest_and_within_a_moment_under_load() -> None:
-    fleet = fleet_of(clock := FakeClock(), 3)
+    fleet = fleet_with(clock := FakeClock(), 3)
     everything = all_telemetry(fleet, clock)
     _, before = await everything.numbered()
-    beat(fleet, "w1", 50)
+    beat(fleet, "w1", cpu_usage=50)
     stale, number = await everything.numbered()
     assert (json.loads(stale)["w1"]["cpu_usage"], number) == (0, before)
     clock.advance(0.11)
@@ -57,7 +53,7 @@ async def test_a_change_is_seen_at_once_after_a_rest_and_within_a_moment_under_l
 
 
 async def test_readers_of_the_same_moment_share_one_body() -> None:
-    everything = all_telemetry(fleet_of(clock := FakeClock(), 1200), clock)
+    everything = all_telemetry(fleet_with(clock := FakeClock(), 1200), clock)
     found = await asyncio.gather(*(everything.body() for _ in range(20)))
     assert len({id(body) for body in found}) == 1
 
@@ -83,13 +79,13 @@ class SteppedClock(FakeClock):
 
 
 async def test_while_somebody_asks_the_body_is_renewed_before_the_next_request() -> None:
-    fleet = fleet_of(clock := SteppedClock(), 3)
+    fleet = fleet_with(clock := SteppedClock(), 3)
     everything = all_telemetry(fleet, clock)
     async with in_background(everything.run()):
         first = await everything.body()
         for cpu in range(1, 5):
             await asyncio.sleep(0)
-            beat(fleet, "w1", cpu)
+            beat(fleet, "w1", cpu_usage=cpu)
             await clock.pass_time(0.06)
             body = await everything.body()
             assert (body.sequence, body.made) == (fleet.changes.sequence, clock.monotonic())
@@ -97,7 +93,7 @@ async def test_while_somebody_asks_the_body_is_renewed_before_the_next_request()
 
 
 async def test_a_body_that_nobody_asks_for_any_more_is_forgotten() -> None:
-    fleet = fleet_of(clock := SteppedClock(), 3)
+    fleet = fleet_with(clock := SteppedClock(), 3)
     everything = all_telemetry(fleet, clock)
     async with in_background(everything.run()):
         first = await everything.body()
@@ -108,7 +104,7 @@ async def test_a_body_that_nobody_asks_for_any_more_is_forgotten() -> None:
 
 
 async def test_a_large_body_has_several_parts() -> None:
-    fleet, tasks = fleet_of(clock := FakeClock(), 0), [RunningTask(task_id="t" * 250) for _ in range(50)]
+    fleet, tasks = fleet_with(clock := FakeClock(), 0), [RunningTask(task_id="t" * 250) for _ in range(50)]
     for number in range(400):
         fleet.beat(Heartbeat(worker_id=f"w{number}", running_tasks=tasks).SerializeToString(), SENDER)
     fleet_of_many = [fleet.workers.setdefault(f"more{number}", fleet.workers["w0"]) for number in range(2000)]
@@ -119,7 +115,7 @@ async def test_a_large_body_has_several_parts() -> None:
 
 
 async def test_the_list_is_that_of_the_single_workers_however_they_are_named() -> None:
-    fleet = fleet_of(clock := FakeClock(), 3)
+    fleet = fleet_with(clock := FakeClock(), 3)
     for worker_id in ('quote"back\\slash', "Zürich-✓", "line\nbreak"):
         info = WorkerInfo(worker_id=worker_id, worker_ip='10.0.0.7"', total_cpu=8, total_gpu=0.5)
         fleet.register(info.SerializeToString(), SENDER)
@@ -127,15 +123,9 @@ async def test_the_list_is_that_of_the_single_workers_however_they_are_named() -
     assert json.loads(listed) == [worker.described() for worker in fleet.workers.values()]
 
 
-class Stream:
-    """The stream of a worker."""
-
-    closed = False
-
-
 async def test_the_list_sees_the_end_of_a_stream_after_a_moment() -> None:
-    fleet, stream = fleet_of(clock := FakeClock(), 1), Stream()
-    fleet.beat(Heartbeat(worker_id="w0").SerializeToString(), SENDER, stream)
+    fleet, stream = fleet_with(clock := FakeClock(), 1), Stream()
+    beat(fleet, "w0", stream=stream)
     everything = all_listed(fleet, clock)
     assert json.loads((await everything.numbered())[0])[0]["state"] == "active"
     stream.closed = True
@@ -144,13 +134,13 @@ async def test_the_list_sees_the_end_of_a_stream_after_a_moment() -> None:
 
 
 async def test_a_change_while_the_body_is_made_is_not_behind_its_number() -> None:
-    fleet = fleet_of(clock := FakeClock(), 1200)
+    fleet = fleet_with(clock := FakeClock(), 1200)
     everything = all_telemetry(fleet, clock)
     making = asyncio.create_task(everything.numbered())
     for _ in range(3):  # the first bracket, and the first piece
         await asyncio.sleep(0)
     before = fleet.changes.sequence
-    beat(fleet, "w0", 50)
+    beat(fleet, "w0", cpu_usage=50)
     del fleet.workers["w1199"]
     fleet.changes.note_removal("w1199")
     body, number = await making

@@ -4,26 +4,11 @@ import json
 from typing import Any
 
 from otel_zernel.testing import FakeClock
-from otel_zernel_libraries.cluster.messages import Heartbeat, WorkerInfo
+from otel_zernel_libraries.cluster.messages import WorkerInfo
 from otel_zernel_receivers.heartbeat import HeartbeatReceiver
 from otel_zernel_receivers.heartbeat.fleet.emission import batch_of, ends_of, points_of
-from otel_zernel_receivers.heartbeat.fleet.fleet import Fleet
 from tests.otlp import rows_in
-from tests.receivers.heartbeat.workers import SENDER
-
-
-class Stream:
-    """A stream that may close."""
-
-    closed = False
-
-
-def fleet_of(clock: FakeClock, **options: Any) -> Fleet:
-    return Fleet(HeartbeatReceiver.Config.model_validate(options), clock)
-
-
-def beat(fleet: Fleet, worker_id: str = "w", stream: Stream | None = None, **usages: float) -> bool:
-    return fleet.beat(Heartbeat(worker_id=worker_id, **usages).SerializeToString(), SENDER, stream)
+from tests.receivers.heartbeat.workers import SENDER, Stream, beat, fleet_of
 
 
 def test_a_worker_is_inactive_after_its_silence_and_active_with_its_next_heartbeat() -> None:

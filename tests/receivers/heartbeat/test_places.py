@@ -5,27 +5,24 @@ from typing import Any
 import pytest
 
 from otel_zernel.testing import FakeClock
-from otel_zernel_libraries.cluster.messages import Heartbeat, WorkerInfo
+from otel_zernel_libraries.cluster.messages import WorkerInfo
 from otel_zernel_libraries.serving.http2 import Peer
 from otel_zernel_libraries.serving.requests.failures import RequestFailure
 from otel_zernel_receivers.heartbeat import HeartbeatReceiver
 from otel_zernel_receivers.heartbeat.fleet.fleet import Fleet
 from otel_zernel_receivers.heartbeat.fleet.sender import WorkerSender
+from tests.receivers.heartbeat.workers import beat, fleet_of
 
 PLACES = 1000
 
 
-def fleet_of(clock: FakeClock, **options: Any) -> Fleet:
-    return Fleet(HeartbeatReceiver.Config.model_validate({"max_workers": PLACES, **options}), clock)
+def places(clock: FakeClock, **options: Any) -> Fleet:
+    return fleet_of(clock, **{"max_workers": PLACES, **options})
 
 
 def client(address: str = "10.0.0.1", token: str = "", *, is_trusted: bool = False) -> WorkerSender:
     """A client with an open connection of its own."""
     return WorkerSender(Peer(address), token, is_trusted)
-
-
-def beat(fleet: Fleet, worker_id: str, sender: WorkerSender, cpu: float = 50.0) -> bool:
-    return fleet.beat(Heartbeat(worker_id=worker_id, cpu_usage=cpu).SerializeToString(), sender)
 
 
 def flood(fleet: Fleet, hostile: WorkerSender, count: int = 2 * PLACES) -> None:
@@ -35,7 +32,7 @@ def flood(fleet: Fleet, hostile: WorkerSender, count: int = 2 * PLACES) -> None:
 
 @pytest.mark.parametrize("address", ["10.0.0.1", "10.66.6.6"])
 def test_a_client_that_fills_the_table_keeps_no_live_worker_and_no_new_one_out(address: str) -> None:
-    fleet = fleet_of(FakeClock())
+    fleet = places(FakeClock())
     workers = {f"w{number}": client() for number in range(100)}
     assert all(beat(fleet, *worker) for worker in workers.items())
     flood(fleet, hostile := client(address))
@@ -48,7 +45,7 @@ def test_a_client_that_fills_the_table_keeps_no_live_worker_and_no_new_one_out(a
 
 
 def test_the_client_with_too_many_workers_loses_its_longest_silent_one() -> None:
-    fleet = fleet_of(clock := FakeClock(), max_workers=3)
+    fleet = places(clock := FakeClock(), max_workers=3)
     hostile = client("10.66.6.6")
     for worker_id in ("a", "b", "c", "a"):
         beat(fleet, worker_id, hostile)
@@ -59,7 +56,7 @@ def test_the_client_with_too_many_workers_loses_its_longest_silent_one() -> None
 
 
 def test_a_host_that_opens_many_connections_gives_its_places_to_other_hosts() -> None:
-    fleet = fleet_of(FakeClock())
+    fleet = places(FakeClock())
     for number in range(2 * PLACES):
         beat(fleet, f"hostile-{number}", client("10.66.6.6"))
     assert beat(fleet, "w", client())
@@ -67,7 +64,7 @@ def test_a_host_that_opens_many_connections_gives_its_places_to_other_hosts() ->
 
 
 def test_a_full_table_of_workers_with_one_place_each_pushes_out_nobody() -> None:
-    fleet = fleet_of(FakeClock())
+    fleet = places(FakeClock())
     for number in range(PLACES):
         beat(fleet, f"w{number}", client(f"10.0.{number // 256}.{number % 256}"))
     assert not beat(fleet, "more", client("10.66.6.6"))
@@ -75,7 +72,7 @@ def test_a_full_table_of_workers_with_one_place_each_pushes_out_nobody() -> None
 
 
 def test_clients_with_credentials_may_bring_any_number_of_workers() -> None:
-    fleet = fleet_of(FakeClock())
+    fleet = places(FakeClock())
     relay = client(token="relay", is_trusted=True)
     for number in range(PLACES):
         assert beat(fleet, f"w{number}", relay)
@@ -83,7 +80,7 @@ def test_clients_with_credentials_may_bring_any_number_of_workers() -> None:
 
 
 def test_a_worker_belongs_to_its_connection_until_that_ends_or_is_silent() -> None:
-    fleet = fleet_of(clock := FakeClock())
+    fleet = places(clock := FakeClock())
     owner, stranger = client(), client()
     beat(fleet, "w", owner)
     clock.advance(29)
@@ -101,7 +98,7 @@ def test_a_worker_belongs_to_its_connection_until_that_ends_or_is_silent() -> No
 
 
 def test_a_token_proves_the_worker_on_any_connection_and_the_connection_alone_does_not() -> None:
-    fleet = fleet_of(FakeClock())
+    fleet = places(FakeClock())
     beat(fleet, "w", first := client(token="t"))
     assert beat(fleet, "w", client("10.0.0.2", token="t"))
     for stranger in (client(token="u"), client(), WorkerSender(first.peer, "u"), WorkerSender(first.peer)):
@@ -110,19 +107,19 @@ def test_a_token_proves_the_worker_on_any_connection_and_the_connection_alone_do
 
 
 def test_refused_messages_do_not_keep_a_silent_worker_alive() -> None:
-    fleet = fleet_of(clock := FakeClock())
-    beat(fleet, "w", client(), cpu=10)
+    fleet = places(clock := FakeClock())
+    beat(fleet, "w", client(), cpu_usage=10)
     for _ in range(3):
         clock.advance(10)
         with pytest.raises(RequestFailure):
-            beat(fleet, "w", client(), cpu=99)
+            beat(fleet, "w", client(), cpu_usage=99)
     clock.advance(0.1)
     fleet.sweep()
     assert (fleet.workers["w"].active, fleet.workers["w"].cpu) == (False, 10)
 
 
 def test_every_worker_may_come_again_after_a_reload() -> None:
-    fleet = fleet_of(FakeClock())
+    fleet = places(FakeClock())
     beat(fleet, "w", owner := client())
     owner.peer.closed = True  # as at the end of a server
     fleet.resume(HeartbeatReceiver.Config.model_validate({}))
@@ -130,7 +127,7 @@ def test_every_worker_may_come_again_after_a_reload() -> None:
 
 
 def test_places_of_forgotten_workers_are_free_again() -> None:
-    fleet = fleet_of(clock := FakeClock(), forget_after="1m")
+    fleet = places(clock := FakeClock(), forget_after="1m")
     flood(fleet, client("10.66.6.6"))
     clock.advance(61)
     while fleet.sweep():

@@ -14,13 +14,15 @@ import grpc
 from grpc_tools import protoc
 
 import otel_zernel_libraries.cluster
-from otel_zernel.clock import SystemClock
+from otel_zernel.clock import Clock, SystemClock
 from otel_zernel.component import Context, Emit, Extension
 from otel_zernel.testing import make_context, until
 from otel_zernel.types import Address
+from otel_zernel_libraries.cluster.messages import Heartbeat
 from otel_zernel_libraries.serving.api.server import ApiServer
 from otel_zernel_libraries.serving.http2 import Peer
 from otel_zernel_receivers.heartbeat import HeartbeatReceiver
+from otel_zernel_receivers.heartbeat.fleet.fleet import Fleet
 from otel_zernel_receivers.heartbeat.fleet.sender import WorkerSender
 from tests.background import in_background
 
@@ -62,6 +64,24 @@ def registration(worker_id: str = "worker-1", **more: Any) -> Any:
     """A registration of the generated class."""
     messages, _ = generated()
     return messages.WorkerInfo(worker_id=worker_id, worker_ip="10.0.0.7", **more)
+
+
+class Stream:
+    """A stream that may close."""
+
+    closed = False
+
+
+def fleet_of(clock: Clock, **options: Any) -> Fleet:
+    """A fleet without a server."""
+    return Fleet(HeartbeatReceiver.Config.model_validate(options), clock)
+
+
+def beat(
+    fleet: Fleet, worker_id: str = "w", sender: WorkerSender = SENDER, stream: Stream | None = None, **usages: float
+) -> bool:
+    """Whether the fleet accepts a heartbeat."""
+    return fleet.beat(Heartbeat(worker_id=worker_id, **usages).SerializeToString(), sender, stream)
 
 
 @asynccontextmanager
