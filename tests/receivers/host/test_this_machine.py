@@ -121,7 +121,7 @@ def test_the_space_of_a_filesystem_is_that_of_statvfs() -> None:
 
 
 def test_a_hung_filesystem_costs_a_thread_and_not_the_others() -> None:
-    calls, release, started = HangingCalls("test", timeout=2.0), threading.Event(), []
+    calls, release, started = HangingCalls("test", timeout=1.0), threading.Event(), []
 
     def hang() -> None:
         started.append(1)

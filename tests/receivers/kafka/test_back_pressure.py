@@ -2,19 +2,24 @@
 
 import asyncio
 
+import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from otel_zernel.batch import Batch
 from otel_zernel.testing import Downstream, until
+from otel_zernel_receivers.kafka import consuming
 from tests.core.parts import batch_of, values_of
 from tests.libraries.clients.kafka.mock_cluster import MockCluster, write
 from tests.receivers.kafka.receiving import METRICS, committed, dropped_by, receiving
 from tests.receivers.kafka.test_measuring import values_of_metrics
 
 
-async def test_a_receiver_that_cannot_deliver_holds_little_and_resumes_without_loss(cluster: MockCluster) -> None:
+async def test_a_receiver_that_cannot_deliver_holds_little_and_resumes_without_loss(
+    cluster: MockCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """50 kB records: a fetch has at most 2 MiB, and two wait besides the one in the pipelines."""
+    monkeypatch.setattr(consuming, "_PATIENCE", 0.2)
     count = 40
     points = [batch_of(*(float(number),) * 1700).bytes_of("metrics") for number in range(count)]
     free, held, largest = asyncio.Event(), 0, 0
@@ -29,10 +34,10 @@ async def test_a_receiver_that_cannot_deliver_holds_little_and_resumes_without_l
 
     for half in (points[:20], points[20:]):
         write(cluster.brokers, METRICS, *half)
-    async with receiving(cluster.brokers, emit, session_timeout="6s") as receiver:
+    async with receiving(cluster.brokers, emit) as receiver:
         await until(lambda: held)
         write(cluster.brokers, METRICS, *points[:5], partition=1)
-        await asyncio.sleep(3)  # longer than the patience of the receiver: it pauses
+        await asyncio.sleep(0.6)  # longer than the patience of the receiver: it pauses
         assert held == 1
         assert await asyncio.to_thread(committed, cluster.brokers) == 0
         free.set()
@@ -44,8 +49,12 @@ async def test_a_receiver_that_cannot_deliver_holds_little_and_resumes_without_l
     assert await asyncio.to_thread(committed, cluster.brokers) == count + 5
 
 
-async def test_a_partition_that_left_during_a_pause_is_read_when_it_returns(cluster: MockCluster) -> None:
+async def test_a_partition_that_left_during_a_pause_is_read_when_it_returns(
+    cluster: MockCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The second member takes half of the partitions of the paused first one, and gives them back after the pause."""
+    monkeypatch.setattr(consuming, "_REVOKE", 0.2)
+    monkeypatch.setattr(consuming, "_PATIENCE", 0.2)
     cluster.create_topic(METRICS, 4)
     free, never = asyncio.Event(), asyncio.Event()
     taken: list[float] = []

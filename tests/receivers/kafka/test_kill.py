@@ -10,7 +10,7 @@ from tests.core.parts import batch_of
 from tests.libraries.clients.kafka.mock_cluster import MockCluster, write
 from tests.reliability.backend import UnreliableBackend
 
-KILLS = 2
+KILLS = 1
 RECORDS = 200
 """Records that are written before each start."""
 
@@ -46,14 +46,14 @@ def _wait(backend: UnreliableBackend, records: int, running: Collector) -> None:
         time.sleep(0.01)
 
 
-def test_kills_lose_nothing(cluster: MockCluster, tmp_path: Path) -> None:
+def test_a_kill_loses_nothing(cluster: MockCluster, tmp_path: Path) -> None:
     expected: set[int] = set()
     with UnreliableBackend(seed=1) as backend:
         config = CONFIG.format(brokers=", ".join(cluster.brokers), endpoint=backend.endpoint)
         for kill in range(KILLS + 1):
             numbers = range(kill * RECORDS, (kill + 1) * RECORDS)
             expected |= set(numbers)
-            write(cluster.brokers, "otlp_metrics", *(batch_of(float(one)).bytes_of("metrics") for one in numbers))
+            write(cluster.brokers, "otlp_metrics", *(batch_of(float(number)).bytes_of("metrics") for number in numbers))
             with running_collector(tmp_path, config, end=signal.SIGKILL) as running:
                 _wait(backend, len(backend.delivered) + 20 if kill < KILLS else len(expected), running)
     doubled = backend.delivered.total() - len(backend.delivered)

@@ -44,8 +44,8 @@ from tests.receivers.otlp.http2.raw import opening, request
 from tests.receivers.otlp.serving import COMPRESS, REQUESTS, Recording
 
 REQUESTS_A_SEED: Final = 100
-SHORT, LONG = 100, 5000
-"""Examples: 10,000 requests of each kind in the suite, and 500,000 of each in `make soak`."""
+SHORT, LONG = 40, 5000
+"""Examples: 4,000 requests of each kind in the suite, and 500,000 of each in `make soak`."""
 SEEDS = given(seed=st.integers(0, 2**32))
 QUICK = settings(max_examples=SHORT, deadline=None, suppress_health_check=list(HealthCheck))
 THOROUGH = settings(max_examples=LONG, deadline=None, suppress_health_check=list(HealthCheck))

@@ -102,7 +102,7 @@ def replayed(written: Batch, settings: dict[str, Any], **config: Any) -> tuple[l
 
 @pytest.mark.parametrize("signal", STABLE_SIGNALS)
 @pytest.mark.parametrize("settings_", FORMATS, ids=str)
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_any_message_is_replayed_as_it_was_written(
     signal: Signal, settings_: dict[str, Any], data: st.DataObject
@@ -148,7 +148,7 @@ def test_protobuf_of_any_length_is_not_taken_for_json(size: int) -> None:
     assert came[0].bytes_of("logs") == batch.bytes_of("logs")
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(st.binary(max_size=300))
 def test_any_bytes_are_a_batch_or_a_counted_loss(content: bytes) -> None:
     async def run() -> None:

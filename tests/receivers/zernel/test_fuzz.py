@@ -56,9 +56,9 @@ async def test_any_bytes_end_no_receiver_and_the_next_good_feed_is_read(speaks: 
     async with receiving(url, max_interval="10ms") as (received, context):
         server = await asyncio.start_server(talk, "127.0.0.1", unused_tcp_port)
         async with server:
-            await until(lambda: connections > 20)
+            await until(lambda: connections > 10)
             before = psutil.Process().memory_info().rss
-            await until(lambda: connections > 200)
+            await until(lambda: connections > 100)
             assert psutil.Process().memory_info().rss - before < 32 << 20
         seen = len(received.batches)
         async with serving(ForeignFeed(WHOLE), unused_tcp_port):
