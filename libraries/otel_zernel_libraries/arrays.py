@@ -33,6 +33,12 @@ def encode_number_points(
     return b"".join(head + tail for tail in number_point_tails(times, values, start_ns))
 
 
+def exact_factors(scale: float) -> tuple[float, float]:
+    """Multiplier and divisor of a scale. A scale of 1/n becomes a divisor: 57 % is 0.57, not 0.5700000000000001."""
+    divisor = round(1 / scale) if 1e-15 < scale < 1 else 1
+    return (1.0, float(divisor)) if divisor > 1 and 1 / divisor == scale else (scale, 1.0)
+
+
 def number_point_head(attributes: bytes) -> bytes:
     """The first part of every point of a series. A point is its head and a tail."""
     return delimited(1, attributes + bytes(_HOLES.itemsize))[: -_HOLES.itemsize]

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otel_zernel.otlp.points import Descriptor, encode_resource_metrics, metric_around
-from otel_zernel_libraries.arrays import POINT_TAIL, fill_number_points, number_point_head
+from otel_zernel_libraries.arrays import POINT_TAIL, exact_factors, fill_number_points, number_point_head
 from otel_zernel_libraries.gpu_names.dcgm_blanks import EXACT, SMALLEST
 from otel_zernel_receivers.csv.layouts.layout import SCOPE, ColumnPlan, CsvSeries
 from otel_zernel_receivers.csv.parsing.rows import ParsedRows, TextColumn
@@ -119,15 +119,9 @@ class KnownRows:
         point = number_point_head(series.attributes) + bytes(POINT_TAIL)
         self.points.append(point)
         self.group_of.append(group)
-        factors = _factors(column.scale)
+        factors = exact_factors(column.scale)
         flags = column.malformed_labels, column.maybe_percent
         self._added.append((group, resource, len(point), *factors, *flags, column.blank_from, 0, math.nan))
-
-
-def _factors(scale: float) -> tuple[float, float]:
-    """Multiplier and divisor of a scale. A scale of 1/n becomes a divisor: 57 % is 0.57, not 0.5700000000000001."""
-    divisor = round(1 / scale) if 1e-15 < scale < 1 else 1
-    return (1.0, float(divisor)) if divisor > 1 and 1 / divisor == scale else (scale, 1.0)
 
 
 MAX_KEPT = 32 * 2**20

@@ -9,25 +9,20 @@ from otel_zernel_receivers.prometheus.pages.page import NotAPage
 
 PageFormat = Literal["text", "openmetrics", "protobuf"]
 
-_ACCEPTED: dict[ScrapeProtocol, str] = {
-    "PrometheusProto": "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited",
-    "OpenMetricsText1.0.0": "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8",
-    "OpenMetricsText0.0.1": "application/openmetrics-text;version=0.0.1",
-    "PrometheusText1.0.0": "text/plain;version=1.0.0;escaping=allow-utf-8",
-    "PrometheusText0.0.4": "text/plain;version=0.0.4",
+_PROTOBUF = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"
+_PROTOCOLS: dict[ScrapeProtocol, tuple[PageFormat, str]] = {
+    "PrometheusProto": ("protobuf", _PROTOBUF),
+    "OpenMetricsText1.0.0": ("openmetrics", "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8"),
+    "OpenMetricsText0.0.1": ("openmetrics", "application/openmetrics-text;version=0.0.1"),
+    "PrometheusText1.0.0": ("text", "text/plain;version=1.0.0;escaping=allow-utf-8"),
+    "PrometheusText0.0.4": ("text", "text/plain;version=0.0.4"),
 }
-_FORMATS: dict[ScrapeProtocol, PageFormat] = {
-    "PrometheusProto": "protobuf",
-    "OpenMetricsText1.0.0": "openmetrics",
-    "OpenMetricsText0.0.1": "openmetrics",
-    "PrometheusText1.0.0": "text",
-    "PrometheusText0.0.4": "text",
-}
+"""The format of each protocol, and its type in the Accept header."""
 
 
 def accept_header(protocols: Sequence[ScrapeProtocol]) -> str:
     """The Accept header for these formats, the best first, with any other as the last resort."""
-    weighted = [f"{_ACCEPTED[one]};q=0.{len(protocols) - number}" for number, one in enumerate(protocols)]
+    weighted = [f"{_PROTOCOLS[name][1]};q=0.{len(protocols) - number}" for number, name in enumerate(protocols)]
     return ",".join([*weighted, "*/*;q=0.01"])
 
 
@@ -46,4 +41,4 @@ def format_of(content_type: str, fallback: ScrapeProtocol | None) -> PageFormat:
             raise NotAPage("the answer is a web page (text/html), not metrics; check metrics_path and the port")
         case "text/plain" if content_type:
             return "text"
-    return _FORMATS[fallback] if fallback else "text"
+    return _PROTOCOLS[fallback][0] if fallback else "text"

@@ -15,6 +15,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Exemplar, ExponentialHist
 from otel_zernel.otlp.points import key_values
 from otel_zernel.otlp.staleness import encode_staleness
 from otel_zernel.protobuf import delimited
+from otel_zernel_libraries.arrays import exact_factors
 from otel_zernel_receivers.prometheus.pages.page import NativeHistogram, PageExemplar, ScrapedPage
 from otel_zernel_receivers.prometheus.points.encoding import encode_head_metric
 from otel_zernel_receivers.prometheus.points.numbers import Floats, NumberTemplate, Times, encode_number, is_number
@@ -358,15 +359,9 @@ def _ordered(slots: Iterable[PointSlot]) -> dict[Origin, list[PointSlot]]:
 
 
 def _factors(slots: Sequence[PointSlot], percent: Collection[PointKey]) -> tuple[Floats, Floats]:
-    """Multiplier and divisor of each number. A scale of 1/n becomes a divisor: 57 % is 0.57, not 0.5700000000000001."""
-    factors, divisors = [], []
-    for slot in slots:
-        scale = slot.scale
-        divisor = round(1 / scale) if 1e-15 < scale < 1 else 1
-        is_exact = divisor > 1 and 1 / divisor == scale
-        factors.append(1.0 if is_exact else scale)
-        divisors.append((float(divisor) if is_exact else 1.0) * (100 if slot.point in percent else 1))
-    return np.array(factors, np.float64), np.array(divisors, np.float64)
+    """Multiplier and divisor of each number."""
+    factors = np.array([exact_factors(slot.scale) for slot in slots], np.float64).reshape(-1, 2)
+    return factors[:, 0], factors[:, 1] * [100.0 if slot.point in percent else 1.0 for slot in slots]
 
 
 def _is_cumulative(slot: PointSlot) -> bool:
