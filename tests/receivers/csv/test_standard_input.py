@@ -1,6 +1,5 @@
 """Standard input is read like a file, without delaying the end."""
 
-import gzip
 import os
 import signal
 import subprocess
@@ -51,9 +50,3 @@ def test_rows_of_standard_input_are_emitted_at_once_and_waiting_does_not_delay_t
         program.send_signal(signal.SIGTERM)
         assert program.stdout.readline() == b"cancelled\n"
         assert program.wait() == 0
-
-
-def test_standard_input_may_be_compressed() -> None:
-    with stdin_program() as program:
-        output, _ = program.communicate(gzip.compress((HEADER + rows(3)).encode()))
-    assert output == b"3\nended\n"

@@ -131,3 +131,15 @@ async def running(**options: Any) -> AsyncIterator[Running]:
 def gpu(index: int) -> str:
     """The uuid of a board in the scenario `h100x8`."""
     return f"GPU-5fd4f087-86f3-7a43-b711-00000000000{index}"
+
+
+@asynccontextmanager
+async def gpu_5_hanging(driver: Boot, *others: int) -> AsyncIterator[tuple[Driver, Running]]:
+    """A receiver that has scraped GPU 5, so that its uuid is known, and these others, before GPU 5 hung."""
+    controls = driver("h100x8")
+    async with running() as nvml:
+        for index in (*others, 5):
+            await nvml.scraped(gpu(index))
+        controls.apply("gpu 5", "hang = 1")
+        await until(lambda: f"GPU 5 ({gpu(5)}) does not answer" in nvml.problem)
+        yield controls, nvml

@@ -3,15 +3,12 @@
 import pytest
 
 from otel_zernel.testing import until
-from tests.receivers.nvml.running import Boot, gpu, mentions, running
+from tests.receivers.nvml.running import Boot, gpu, gpu_5_hanging, mentions, running
 
 
 async def test_a_hung_gpu_affects_no_other_gpu_and_is_counted_until_it_answers_again(driver: Boot) -> None:
-    controls = driver("h100x8")
-    async with running() as nvml:
-        await nvml.scraped(gpu(5))
-        controls.apply("gpu 5", "hang = 1")
-        await until(lambda: nvml.problem == f"GPU 5 ({gpu(5)}) does not answer within 0.3 s")
+    async with gpu_5_hanging(driver) as (controls, nvml):
+        assert nvml.problem == f"GPU 5 ({gpu(5)}) does not answer within 0.3 s"
         before = len(nvml.batches)
         for index in (0, 7):
             await nvml.scraped(gpu(index))
@@ -34,12 +31,7 @@ async def test_a_gpu_that_hangs_from_the_start_does_not_block_the_others(driver:
 
 
 async def test_while_one_gpu_hangs_another_is_lost_and_found_again(driver: Boot) -> None:
-    controls = driver("h100x8")
-    async with running() as nvml:
-        await nvml.scraped(gpu(2))
-        await nvml.scraped(gpu(5))  # its uuid is known from here on
-        controls.apply("gpu 5", "hang = 1")
-        await until(lambda: f"GPU 5 ({gpu(5)})" in nvml.problem)
+    async with gpu_5_hanging(driver, 2) as (controls, nvml):
         controls.apply("gpu 2", "lost = !15")
         await until(lambda: nvml.newest("hw.status", gpu(2)).get("hw.state=failed") == 1)
         assert f"GPU 2 ({gpu(2)}) has fallen off the bus" in nvml.problem
@@ -49,12 +41,7 @@ async def test_while_one_gpu_hangs_another_is_lost_and_found_again(driver: Boot)
 
 
 async def test_while_one_gpu_hangs_mig_instances_of_another_are_found(driver: Boot) -> None:
-    controls = driver("h100x8")
-    async with running() as nvml:
-        await nvml.scraped(gpu(1))
-        await nvml.scraped(gpu(5))  # its uuid is known from here on
-        controls.apply("gpu 5", "hang = 1")
-        await until(lambda: f"GPU 5 ({gpu(5)})" in nvml.problem)
+    async with gpu_5_hanging(driver, 1) as (controls, nvml):
         uuid = "MIG-dddddddd-0000-0000-0000-000000000000"
         instance = ("mig 0", f"UUID = {uuid}", "MemoryInfo_v2 = 5100273664 0 5100273664 0")
         controls.apply("gpu 1", "MigMode = 1 1", "MaxMigDeviceCount = 7", *instance)
@@ -79,12 +66,7 @@ async def test_a_gpu_that_hung_from_the_start_reports_xids_while_another_hangs(d
 
 
 async def test_a_gpu_that_needs_the_driver_reopened_waits_while_another_hangs(driver: Boot) -> None:
-    controls = driver("h100x8")
-    async with running() as nvml:
-        await nvml.scraped(gpu(2))
-        await nvml.scraped(gpu(5))
-        controls.apply("gpu 5", "hang = 1")
-        await until(lambda: f"GPU 5 ({gpu(5)}) does not answer" in nvml.problem)
+    async with gpu_5_hanging(driver, 2) as (controls, nvml):
         controls.apply("gpu 2", "lost = !15 until closed")
         await until(lambda: nvml.newest("hw.status", gpu(2)).get("hw.state=failed") == 1)
         for _ in range(3):  # it is still sent, and the others are scraped
@@ -136,11 +118,7 @@ async def test_a_driver_that_hangs_while_counting_gpus_does_not_block_the_scrape
 
 
 async def test_a_driver_that_could_not_be_closed_is_closed_once_no_thread_hangs(driver: Boot) -> None:
-    controls = driver("h100x8")
-    async with running() as nvml:
-        await nvml.scraped(gpu(5))
-        controls.apply("gpu 5", "hang = 1")
-        await until(lambda: f"GPU 5 ({gpu(5)})" in nvml.problem)
+    async with gpu_5_hanging(driver) as (controls, nvml):
         controls.apply("driver", "broken = !1")
         await until(lambda: "no GPUs" in nvml.problem)
         controls.apply("driver", "broken -")

@@ -8,7 +8,7 @@ from otel_zernel_exporters.prometheus.config import PrometheusConfig
 from otel_zernel_libraries.prometheus import Format, Page
 from tests.background import in_background
 from tests.otlp import Row, rows_in
-from tests.receivers.nvml.running import Boot, Running, gpu, mentions, running
+from tests.receivers.nvml.running import Boot, Running, gpu, gpu_5_hanging, mentions, running
 
 
 async def test_every_gpu_has_a_batch_of_its_own(driver: Boot) -> None:
@@ -63,11 +63,7 @@ async def test_a_gpu_without_memory_of_its_own_says_so_once(driver: Boot, caplog
 
 
 async def test_a_gpu_that_the_driver_lists_later_is_scraped_even_while_another_hangs(driver: Boot) -> None:
-    controls = driver("h100x8")
-    async with running() as nvml:
-        await nvml.scraped(gpu(5))
-        controls.apply("gpu 5", "hang = 1")
-        await until(lambda: f"GPU 5 ({gpu(5)}) does not answer" in nvml.problem)
+    async with gpu_5_hanging(driver) as (controls, nvml):
         controls.apply("gpu 8", "UUID = GPU-new", "PowerUsage = 99000")
         await until(lambda: nvml.newest("hw.power", "GPU-new") == {"": 99})
         await nvml.scraped(gpu(0))
