@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 
 import hpack
@@ -105,11 +105,15 @@ def opening(stream: int, headers: list[tuple[str, str]] = REQUEST_HEADERS) -> by
     return frame(HEADERS, END_HEADERS, stream, encode_headers(headers))
 
 
-@asynccontextmanager
-async def connected(receiver: OtlpReceiver, *, greet: bool = True) -> AsyncIterator[RawClient]:
+def connected(receiver: OtlpReceiver, *, greet: bool = True) -> AbstractAsyncContextManager[RawClient]:
     """A connection to the gRPC port."""
     place = receiver.addresses["grpc"]
     assert isinstance(place, Address)
+    return connected_to(place, greet=greet)
+
+
+@asynccontextmanager
+async def connected_to(place: Address, *, greet: bool = True) -> AsyncIterator[RawClient]:
     reader, writer = await asyncio.open_connection(place.host, place.port, limit=1 << 22)
     client = RawClient(reader, writer)
     try:

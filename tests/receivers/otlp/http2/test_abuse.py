@@ -33,7 +33,7 @@ from otel_zernel_libraries.serving.http2.wire import (
 from otel_zernel_libraries.serving.requests.room import Room
 from otel_zernel_libraries.serving.serving import listen
 from tests.exporters.otlp.certificates import Authority
-from tests.receivers.otlp.http2.raw import REQUEST_HEADERS, RawClient, connected, opening, request
+from tests.receivers.otlp.http2.raw import REQUEST_HEADERS, RawClient, connected, connected_to, opening, request
 from tests.receivers.otlp.serving import Recording, gauge, receiving
 
 MESSAGE = gauge().SerializeToString()
@@ -113,10 +113,10 @@ async def _answered(client: RawClient, stream: int) -> None:
 
 
 async def test_a_watcher_of_the_health_gives_its_place_to_a_new_connection() -> None:
-    async with _health_server(Http2Limits(connections=1)) as place, _greeted(place) as watcher:
+    async with _health_server(Http2Limits(connections=1)) as place, connected_to(place) as watcher:
         await watcher.send(request(1, b"", WATCH))
         await watcher.until(DATA)
-        async with _greeted(place) as other:
+        async with connected_to(place) as other:
             await other.send(request(1, b"", headers_for(f"/{HEALTH}/Check")))
             assert await other.status(1) == 0
 
@@ -131,17 +131,6 @@ async def _health_server(limits: Http2Limits) -> AsyncIterator[Address]:
     listener = listen(Address("localhost", 0), "endpoint")
     async with server.serving([listener], health.stop):
         yield Address(*listener.getsockname()[:2])
-
-
-@asynccontextmanager
-async def _greeted(place: Address) -> AsyncIterator[RawClient]:
-    reader, writer = await asyncio.open_connection(place.host, place.port)
-    client = RawClient(reader, writer)
-    try:
-        await client.greet()
-        yield client
-    finally:
-        writer.transport.abort()
 
 
 @pytest.mark.parametrize("window", [0, 2**31 - 1], ids=["no window", "a large window"])
