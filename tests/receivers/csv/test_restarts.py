@@ -5,20 +5,16 @@ import gzip
 import json
 import signal
 import sys
-from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from otel_zernel.batch import Batch, points
 from otel_zernel.testing import until
 from tests.collectors import Collector, collector
-from tests.otlp import metrics_in
 from tests.receivers.csv.running import HEADER, LAYOUT, append, rows
+from tests.reliability.backend import UnreliableBackend
 
 BATCH = 100
 STORED = {"storage": "file_storage"}
@@ -148,11 +144,12 @@ async def test_kill_9_loses_no_row_and_repeats_at_most_one_batch_of_the_file_and
     consumers = 2
     for number in range(2):
         (tmp_path / f"{number}.csv").write_text(HEADER + rows(number, total, 2))
-    async with sink() as (port, arrived):
+    with UnreliableBackend(1, refuses=0, resets=0) as backend:
+        arrived = backend.delivered
         wanted = settings(tmp_path, follow=True, **STORED)
         queue = {"storage": "file_storage", "num_consumers": consumers}
         wanted["exporters"] = {
-            "otlp_http": {"endpoint": f"http://127.0.0.1:{port}", "compression": "none", "sending_queue": queue}
+            "otlp_http": {"endpoint": backend.endpoint, "compression": "none", "sending_queue": queue}
         }
         wanted["service"]["pipelines"]["metrics"]["exporters"] = ["otlp_http"]
         for number in range(kills):
@@ -164,29 +161,6 @@ async def test_kill_9_loses_no_row_and_repeats_at_most_one_batch_of_the_file_and
     sys.stdout.write(f"{total} rows, {kills} kills, {arrived.total() - total} repeated\n")
     assert arrived.keys() == set(range(total))
     assert arrived.total() - total <= kills * BATCH * (1 + consumers)
-
-
-@asynccontextmanager
-async def sink() -> AsyncIterator[tuple[int, Counter[int]]]:
-    """An OTLP/HTTP server: its port, and how often each value arrived."""
-    arrived: Counter[int] = Counter()
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while head := (await reader.readuntil(b"\r\n\r\n") if not reader.at_eof() else b""):
-            size = int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0])
-            batch = Batch.from_bytes(metrics=await reader.readexactly(size))
-            metrics = metrics_in(batch.metrics)
-            arrived.update(int(point.as_double) for metric in metrics for point in points(metric))
-            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
-
-    async def guarded(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            await serve(reader, writer)
-        except (asyncio.IncompleteReadError, ConnectionError):  # the collector was killed
-            writer.close()
-
-    async with await asyncio.start_server(guarded, "127.0.0.1", 0) as server:
-        yield server.sockets[0].getsockname()[1], arrived
 
 
 LAST = 99_999
