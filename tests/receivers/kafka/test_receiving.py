@@ -110,7 +110,7 @@ async def test_poisoned_records_go_to_the_dead_letters_and_hold_up_nothing(clust
     headers = [dict(letter.headers() or []) for letter in letters]
     expected = {"team": b"a", "kafka.topic": METRICS.encode(), "kafka.partition": b"0"}
     assert all(expected.items() <= of_letter.items() for of_letter in headers)
-    assert sorted(of_letter["kafka.offset"] for of_letter in headers) == [b"0", b"2", b"3", b"6"]
+    assert {of_letter["kafka.offset"] for of_letter in headers} == {b"0", b"2", b"3", b"6"}
     assert dropped_by(receiver) == {}
 
 

@@ -52,9 +52,9 @@ async def _sent_by_grpc(place: str, body: bytes, signal: Signal, compression: st
         try:
             assert await call(channel, signal)(body, compression=kinds[compression]) == b""
         except grpc.aio.AioRpcError as error:
-            details = dict(error.trailing_metadata() or ()).get("grpc-status-details-bin")
-            code = error.code().value[0]
-            return Answer(code, error.details() or "", _retry_after(code, bytes(details)) if details else None)
+            code, trailers = error.code().value[0], error.trailing_metadata() or ()
+            waits = [_retry_after(code, value) for key, value in trailers if key == "grpc-status-details-bin"]
+            return Answer(code, error.details() or "", *waits)
     return Answer()
 
 
