@@ -61,7 +61,7 @@ def bomb(encoding: str) -> bytes:
         compressor = zstandard.ZstdCompressor(level=1).compressobj()
         return b"".join(zeros(compressor, compressor.flush)) * (BOMB // MEMBER)
     window = 31 if encoding == "gzip" else 15
-    stream = zlib.compressobj(1, wbits=window)
+    stream = zlib.compressobj(9, wbits=window)
     return b"".join(zeros(stream, stream.flush)) * (BOMB // MEMBER if encoding == "gzip" else 1)
 
 
