@@ -2,7 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import httpx
@@ -52,7 +52,7 @@ async def _sent_by_grpc(place: str, body: bytes, signal: Signal, compression: st
         try:
             assert await call(channel, signal)(body, compression=kinds[compression]) == b""
         except grpc.aio.AioRpcError as error:
-            code, trailers = error.code().value[0], error.trailing_metadata() or ()
+            code, trailers = error.code().value[0], cast("Any", error.trailing_metadata() or ())
             waits = [_retry_after(code, value) for key, value in trailers if key == "grpc-status-details-bin"]
             return Answer(code, error.details() or "", *waits)
     return Answer()
