@@ -134,12 +134,19 @@ def gpu(index: int) -> str:
 
 
 @asynccontextmanager
+async def scraping(driver: Boot, scenario: str, *uuids: str) -> AsyncIterator[tuple[Driver, Running]]:
+    """The driver of this scenario, and a receiver that has scraped these GPUs."""
+    controls = driver(scenario)
+    async with running() as nvml:
+        for uuid in uuids:
+            await nvml.scraped(uuid)
+        yield controls, nvml
+
+
+@asynccontextmanager
 async def gpu_5_hanging(driver: Boot, *others: int) -> AsyncIterator[tuple[Driver, Running]]:
     """A receiver that has scraped GPU 5, so that its uuid is known, and these others, before GPU 5 hung."""
-    controls = driver("h100x8")
-    async with running() as nvml:
-        for index in (*others, 5):
-            await nvml.scraped(gpu(index))
+    async with scraping(driver, "h100x8", *map(gpu, (*others, 5))) as (controls, nvml):
         controls.apply("gpu 5", "hang = 1")
         await until(lambda: f"GPU 5 ({gpu(5)}) does not answer" in nvml.problem)
         yield controls, nvml

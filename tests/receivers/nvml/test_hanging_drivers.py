@@ -3,7 +3,7 @@
 import pytest
 
 from otel_zernel.testing import until
-from tests.receivers.nvml.running import Boot, gpu, gpu_5_hanging, mentions, running
+from tests.receivers.nvml.running import Boot, gpu, gpu_5_hanging, mentions, running, scraping
 
 
 async def test_a_hung_gpu_affects_no_other_gpu_and_is_counted_until_it_answers_again(driver: Boot) -> None:
@@ -106,9 +106,7 @@ async def test_a_driver_that_hangs_when_opened_is_reported_and_opened_once_it_an
 
 
 async def test_a_driver_that_hangs_while_counting_gpus_does_not_block_the_scrapes(driver: Boot) -> None:
-    controls = driver("h100x8")
-    async with running() as nvml:
-        await nvml.scraped(gpu(2))
+    async with scraping(driver, "h100x8", gpu(2)) as (controls, nvml):
         controls.apply("driver", "hang count = 1", "gpu 2", "lost = !15")
         for _ in range(10):
             await nvml.scraped(gpu(0))

@@ -8,7 +8,7 @@ from otel_zernel_exporters.prometheus.config import PrometheusConfig
 from otel_zernel_libraries.prometheus import Format, Page
 from tests.background import in_background
 from tests.otlp import Row, rows_in
-from tests.receivers.nvml.running import Boot, Running, gpu, gpu_5_hanging, mentions, running
+from tests.receivers.nvml.running import Boot, Running, gpu, gpu_5_hanging, mentions, running, scraping
 
 
 async def test_every_gpu_has_a_batch_of_its_own(driver: Boot) -> None:
@@ -82,9 +82,7 @@ async def test_a_gpu_without_a_uuid_is_reported_and_scraped_once_it_has_one(driv
 
 
 async def test_a_known_gpu_that_once_returns_no_uuid_is_still_scraped(driver: Boot) -> None:
-    controls = driver("h100x8")
-    async with running() as nvml:
-        await nvml.scraped(gpu(4))
+    async with scraping(driver, "h100x8", gpu(4)) as (controls, nvml):
         controls.apply("gpu 4", "UUID = !999")
         await until(lambda: nvml.errors.get(("nvmlDeviceGetUUID", "unknown"), 0) > 1)
         await nvml.scraped(gpu(4))
@@ -103,9 +101,7 @@ async def test_an_attribute_that_a_board_returns_later_is_added(driver: Boot) ->
 
 
 async def test_a_board_that_answers_no_query_is_reported_and_failed(driver: Boot) -> None:
-    controls = driver("h100x8")
-    async with running() as nvml:
-        await nvml.scraped(gpu(4))
+    async with scraping(driver, "h100x8", gpu(4)) as (controls, nvml):
         controls.apply("gpu 4", "lost = !999")
         await until(lambda: nvml.problem == f"GPU 4 ({gpu(4)}) answers none of its queries")
         await until(lambda: nvml.newest("hw.status", gpu(4)).get("hw.state=failed") == 1)
@@ -115,9 +111,7 @@ async def test_a_board_that_answers_no_query_is_reported_and_failed(driver: Boot
 
 
 async def test_a_lost_gpu_is_failed_and_is_found_again(driver: Boot) -> None:
-    controls = driver("h100x8")
-    async with running() as nvml:
-        await nvml.scraped(gpu(2))
+    async with scraping(driver, "h100x8", gpu(2)) as (controls, nvml):
         controls.apply("gpu 2", "lost = !15")
         await until(lambda: nvml.newest("hw.status", gpu(2)).get("hw.state=failed") == 1)
         await until(lambda: f"GPU 2 ({gpu(2)}) is missing" in nvml.problem)
@@ -140,9 +134,7 @@ async def test_without_a_driver_it_waits_for_one(driver: Boot) -> None:
 
 
 async def test_an_updated_driver_is_opened_again(driver: Boot) -> None:
-    controls = driver("h200")
-    async with running() as nvml:
-        await nvml.scraped("GPU-515034b9")
+    async with scraping(driver, "h200", "GPU-515034b9") as (controls, nvml):
         controls.apply("driver", "broken = !1", "init = !18")
         await until(lambda: "of different versions" in nvml.problem)
         driver("h200").apply("driver", "DriverVersion = 590.11.01", "init -", "broken -")
@@ -151,18 +143,14 @@ async def test_an_updated_driver_is_opened_again(driver: Boot) -> None:
 
 
 async def test_a_new_mig_instance_is_found(driver: Boot) -> None:
-    controls = driver("a100-mig")
-    async with running() as nvml:
-        await nvml.scraped("MIG-cccccccc")
+    async with scraping(driver, "a100-mig", "MIG-cccccccc") as (controls, nvml):
         uuid = "MIG-dddddddd-0000-0000-0000-000000000000"
         controls.apply("gpu 0", "mig 3", f"UUID = {uuid}", "MemoryInfo_v2 = 5100273664 0 5100273664 0")
         await nvml.scraped(uuid)
 
 
 async def test_xids_are_counted_by_code_with_the_time_of_the_last(driver: Boot) -> None:
-    controls = driver("h100x8")
-    async with running() as nvml:
-        await nvml.scraped(gpu(1))
+    async with scraping(driver, "h100x8", gpu(1)) as (controls, nvml):
         controls.apply("gpu 1", "xid = 31", "xid = 31", "xid = 13")
         counted = {"zernel.gpu.xid.code=31": 2.0, "zernel.gpu.xid.code=13": 1.0}
         await until(lambda: nvml.newest("zernel.gpu.xid.errors", gpu(1)) == counted)
@@ -175,9 +163,7 @@ async def test_xids_are_counted_by_code_with_the_time_of_the_last(driver: Boot) 
 
 
 async def test_an_xid_of_a_mig_instance_has_its_id(driver: Boot) -> None:
-    controls = driver("a100-mig")
-    async with running() as nvml:
-        await nvml.scraped("GPU-aaaaaaaa")
+    async with scraping(driver, "a100-mig", "GPU-aaaaaaaa") as (controls, nvml):
         controls.apply("gpu 0", "xid = 31 9 0", "xid = 31", "xid = 79")
         counted = {
             "zernel.gpu.xid.code=31 zernel.gpu.mig.gpu_instance=9": 1.0,
@@ -189,17 +175,13 @@ async def test_an_xid_of_a_mig_instance_has_its_id(driver: Boot) -> None:
 
 
 async def test_an_xid_of_a_board_without_mig_has_no_instance(driver: Boot) -> None:
-    controls = driver("h200")
-    async with running() as nvml:
-        await nvml.scraped("GPU-515034b9")
+    async with scraping(driver, "h200", "GPU-515034b9") as (controls, nvml):
         controls.apply("gpu 0", "xid = 31 0 0")
         await until(lambda: nvml.newest("zernel.gpu.xid.errors") == {"zernel.gpu.xid.code=31": 1.0})
 
 
 async def test_a_fatal_xid_makes_the_gpu_failed(driver: Boot) -> None:
-    controls = driver("h200")
-    async with running() as nvml:
-        await nvml.scraped("GPU-515034b9")
+    async with scraping(driver, "h200", "GPU-515034b9") as (controls, nvml):
         controls.apply("gpu 0", "xid = 95")
         await until(lambda: nvml.newest("hw.status").get("hw.state=failed") == 1)
 

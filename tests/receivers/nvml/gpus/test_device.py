@@ -37,6 +37,9 @@ def test_throttle_times_are_read_by_the_numbers_of_the_driver(
 
 
 FABRIC = "zernel.gpu.fabric.problem"
+HEALTHY = dict.fromkeys(
+    ("registration", "degraded_bandwidth", "route_recovery", "route_unhealthy", "access_timeout_recovery"), 0
+) | {"incorrect_configuration": 0}
 
 
 @pytest.mark.parametrize(
@@ -45,28 +48,8 @@ FABRIC = "zernel.gpu.fabric.problem"
         ("2 0 0x2ff", {}),  # still registering: status and health mask have no meaning
         ("3 0 0", {"registration": 0}),  # an older driver, without a health mask
         ("3 1 0", {"registration": 1}),
-        (
-            "3 0 0x1aa",
-            {
-                "registration": 0,
-                "degraded_bandwidth": 0,
-                "route_recovery": 0,
-                "route_unhealthy": 0,
-                "access_timeout_recovery": 0,
-                "incorrect_configuration": 0,
-            },
-        ),
-        (
-            "3 0 0x59a",
-            {
-                "registration": 0,
-                "degraded_bandwidth": 0,
-                "route_recovery": 0,
-                "route_unhealthy": 1,
-                "access_timeout_recovery": 0,
-                "incorrect_configuration": 1,
-            },
-        ),
+        ("3 0 0x1aa", HEALTHY),
+        ("3 0 0x59a", HEALTHY | {"route_unhealthy": 1, "incorrect_configuration": 1}),
     ],
 )
 def test_problems_of_the_fabric_are_read_once_the_gpu_is_registered(
@@ -115,14 +98,23 @@ def test_after_a_reload_of_the_driver_all_queries_run_again(driver: Boot) -> Non
         assert values(gpus[0].scrape(), "zernel.gpu.temperature.margin") == {"": 12}
 
 
-def test_a_query_that_fails_once_is_counted_and_runs_again(driver: Boot) -> None:
+@pytest.mark.parametrize(
+    ("query", "answer", "name", "metric"),
+    [
+        ("PowerUsage", "99000", "nvmlDeviceGetPowerUsage", "hw.power"),
+        ("Samples 0", "1000000 125310", "nvmlDeviceGetSamples", "zernel.gpu.power.distribution"),
+    ],
+)
+def test_a_query_that_fails_once_is_counted_and_runs_again(
+    driver: Boot, query: str, answer: str, name: str, metric: str
+) -> None:
     controls, host = driver("h200"), Host()
+    controls.apply("gpu 0", f"{query} = !999")
     with host.gpus() as gpus:
-        controls.apply("gpu 0", "PowerUsage = !999")
-        assert values(gpus[0].scrape(), "hw.power") == {}
-        assert host.failed == [("nvmlDeviceGetPowerUsage", "unknown")]
-        controls.apply("gpu 0", "PowerUsage = 99000")
-        assert values(gpus[0].scrape(), "hw.power") == {"": 99}
+        assert metrics(gpus[0].scrape(), metric) == []
+        assert host.failed == [(name, "unknown")]
+        controls.apply("gpu 0", f"{query} = {answer}")
+        assert metrics(gpus[0].scrape(), metric)
 
 
 def test_fields_that_fail_once_are_counted_one_by_one_and_run_again(driver: Boot) -> None:
@@ -138,37 +130,27 @@ def test_fields_that_fail_once_are_counted_one_by_one_and_run_again(driver: Boot
     assert len(host.failed) == 2
 
 
-def test_a_field_of_unknown_type_costs_that_field_only(driver: Boot) -> None:
+@pytest.mark.parametrize(
+    ("line", "name", "error"),
+    [
+        ("Field 82 = 43x", "NVML_FI_DEV_MEMORY_TEMP", "unknown_value_type"),
+        ("MemoryInfo_v2 = 0 0 0 0", "nvmlDeviceGetMemoryInfo", "ZeroDivisionError"),
+    ],
+)
+def test_an_invalid_answer_costs_that_query_or_field_only(driver: Boot, line: str, name: str, error: str) -> None:
     controls, host = driver("h200"), Host()
-    controls.apply("gpu 0", "Field 82 = 43x")
+    controls.apply("gpu 0", line)
     with host.gpus() as gpus:
         batch = gpus[0].scrape()
-    assert host.failed == [("NVML_FI_DEV_MEMORY_TEMP", "unknown_value_type")]
+    assert host.failed == [(name, error)]
+    assert values(batch, "hw.power")
     assert values(batch, "zernel.gpu.memory.power") == {"": 36.43}
-
-
-def test_a_sample_buffer_that_fails_once_is_counted_and_read_again(driver: Boot) -> None:
-    controls, host = driver("h200"), Host()
-    controls.apply("gpu 0", "Samples 0 = !999")
-    with host.gpus() as gpus:
-        assert metrics(gpus[0].scrape(), "zernel.gpu.power.distribution") == []
-        assert host.failed == [("nvmlDeviceGetSamples", "unknown")]
-        controls.apply("gpu 0", "Samples 0 = 1000000 125310")
-        assert metrics(gpus[0].scrape(), "zernel.gpu.power.distribution")
 
 
 def test_a_board_with_some_failing_queries_is_not_failed(driver: Boot) -> None:
     driver("h200").apply("gpu 0", "PowerUsage = !999", "FieldValues = !999", "ClockInfo 0 = !999")
     with Host().gpus() as gpus:
         assert values(gpus[0].scrape(), "hw.status")["hw.state=ok"] == 1
-
-
-def test_an_invalid_answer_costs_that_query_only(driver: Boot) -> None:
-    controls, host = driver("h200"), Host()
-    controls.apply("gpu 0", "MemoryInfo_v2 = 0 0 0 0")
-    with host.gpus() as gpus:
-        assert values(gpus[0].scrape(), "hw.power")
-    assert host.failed == [("nvmlDeviceGetMemoryInfo", "ZeroDivisionError")]
 
 
 def test_slow_queries_run_less_often_and_the_others_always(driver: Boot) -> None:
@@ -205,21 +187,22 @@ def test_a_query_that_was_slow_once_recovers() -> None:
     assert (gaps[0], gaps[-1]) == (8, 1)
 
 
-@pytest.mark.parametrize("code", [15, 16])
-def test_a_lost_gpu_is_distinguished_from_a_failing_query(driver: Boot, code: int) -> None:
+@pytest.mark.parametrize(
+    ("section", "line", "error"),
+    [
+        ("gpu 0", "lost = !15", GpuLost),
+        ("gpu 0", "lost = !16", GpuLost),
+        ("driver", "broken = !1", NvmlUnavailable),
+    ],
+)
+def test_a_lost_gpu_and_an_unloaded_driver_are_told_from_a_failing_query(
+    driver: Boot, section: str, line: str, error: type[Exception]
+) -> None:
     controls = driver("h200")
     with Host().gpus() as gpus:
         gpus[0].scrape()
-        controls.apply("gpu 0", f"lost = !{code}")
-        with pytest.raises(GpuLost):
-            gpus[0].scrape()
-
-
-def test_an_unloaded_driver_is_distinguished_from_a_lost_gpu(driver: Boot) -> None:
-    controls = driver("h200")
-    with Host().gpus() as gpus:
-        controls.apply("driver", "broken = !1")
-        with pytest.raises(NvmlUnavailable):
+        controls.apply(section, line)
+        with pytest.raises(error):
             gpus[0].scrape()
 
 
