@@ -88,11 +88,7 @@ async def check_readers(folder: Path, page: int) -> None:
 
 async def every_point_arrives(folder: Path, id_: str, receiver: dict[str, Any], page: int) -> None:
     """Runs a collector with this receiver until all points have arrived."""
-    settings = {
-        "receivers": {id_: receiver},
-        **readers(folder, page),
-        "service": {"pipelines": pipelines(id_)},
-    }
+    settings = {"receivers": {id_: receiver}, **readers(folder, page), "service": {"pipelines": pipelines(id_)}}
     async with collector(folder, settings, page):
         await check_readers(folder, page)
     assert "Dropped" not in (folder / "log").read_text()

@@ -74,10 +74,7 @@ async def test_a_stream_of_many_questions_and_answers_goes_on_although_its_clien
 
 async def test_a_full_queue_drops_the_oldest_heartbeats_and_counts_them() -> None:
     downstream = Downstream()
-    async with (
-        mastering(downstream, queue_size=3, collection_interval="2s") as receiver,
-        connected(receiver) as stub,
-    ):
+    async with mastering(downstream, queue_size=3, collection_interval="2s") as receiver, connected(receiver) as stub:
         for cpu in range(10):
             await stub.SendHeartbeat(heartbeat(cpu=cpu))
         await until(lambda: named(downstream, "system.cpu.utilization"))

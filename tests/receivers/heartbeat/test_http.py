@@ -229,10 +229,7 @@ async def test_a_client_that_never_reads_is_disconnected_and_counted() -> None:
 
 
 async def test_more_than_max_clients_get_503() -> None:
-    async with (
-        mastering(Downstream(), api=(api := FakeApiServer()), max_clients=1),
-        api.websocket("/ws") as first,
-    ):
+    async with mastering(Downstream(), api=(api := FakeApiServer()), max_clients=1), api.websocket("/ws") as first:
         assert (await first.next())["type"] == "websocket.accept"
         async with api.websocket("/ws") as second:
             answer = await second.next()

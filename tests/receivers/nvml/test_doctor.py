@@ -32,12 +32,7 @@ def test_a_lost_board_is_reported_beside_the_others(driver: Boot) -> None:
     [("none", "init -", "GPUs", "lists none"), ("h200", "init = !9", "driver", "is not loaded")],
 )
 def test_a_driver_without_boards_and_a_broken_driver_are_reported(
-    driver: Boot,
-    scenario: str,
-    trouble: str,
-    topic: str,
-    text: str,
-    monkeypatch: pytest.MonkeyPatch,
+    driver: Boot, scenario: str, trouble: str, topic: str, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doctor, "has_nvidia_device", lambda: True)
     controls = driver(scenario)

@@ -14,9 +14,7 @@ def scraping_of(host: Host) -> GpuScraping:
     return GpuScraping(0, host.config, host.context, NoOpMeter("test").create_counter("timeouts"))
 
 
-async def test_sample_buffers_are_read_between_scrapes_before_they_are_overwritten(
-    driver: Boot,
-) -> None:
+async def test_sample_buffers_are_read_between_scrapes_before_they_are_overwritten(driver: Boot) -> None:
     two_seconds = (f"Samples 0 += {1_000_000 + number * 100_000} 100000" for number in range(1, 21))
     driver("h200").apply("gpu 0", *two_seconds)
     host, downstream = Host({"collection_interval": "60s"}), Downstream()

@@ -12,12 +12,7 @@ import zstandard
 from opentelemetry.metrics import Meter
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, LogsData
-from opentelemetry.proto.metrics.v1.metrics_pb2 import (
-    Gauge,
-    Metric,
-    MetricsData,
-    NumberDataPoint,
-)
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Gauge, Metric, MetricsData, NumberDataPoint
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, TracesData
 
 from otel_zernel.batch import ALL_SIGNALS, Signal

@@ -20,11 +20,7 @@ from tests.receivers.otlp.serving import COMPRESS, PROTO, REQUESTS, Recording, c
 
 REQUEST = gauge().SerializeToString()
 BOTH = pytest.mark.parametrize("protocol", ["grpc", "http"])
-STATUSES: dict[int, set[int]] = {
-    Code.UNAVAILABLE: {503},
-    Code.INTERNAL: {400, 500},
-    Code.UNIMPLEMENTED: {404},
-}
+STATUSES: dict[int, set[int]] = {Code.UNAVAILABLE: {503}, Code.INTERNAL: {400, 500}, Code.UNIMPLEMENTED: {404}}
 """The statuses of HTTP by code."""
 
 

@@ -15,9 +15,7 @@ from tests.reliability.senders import GrpcSender, HttpSender
 
 @pytest.mark.parametrize("sender", [GrpcSender, HttpSender])
 async def test_every_point_arrives_everywhere(
-    sender: Callable[[int], GrpcSender | HttpSender],
-    tmp_path: Path,
-    unused_tcp_port_factory: Callable[[], int],
+    sender: Callable[[int], GrpcSender | HttpSender], tmp_path: Path, unused_tcp_port_factory: Callable[[], int]
 ) -> None:
     port, page = unused_tcp_port_factory(), unused_tcp_port_factory()
     protocol = "grpc" if sender is GrpcSender else "http"

@@ -32,9 +32,7 @@ from otel_zernel_libraries.serving.http2.wire import (
     message_of,
     window_update,
 )
-from otel_zernel_libraries.serving.http2.wire import (
-    settings as settings_frame,
-)
+from otel_zernel_libraries.serving.http2.wire import settings as settings_frame
 from otel_zernel_libraries.serving.requests.failures import unserved
 from otel_zernel_receivers.otlp.config import HttpConfig
 from otel_zernel_receivers.otlp.grpc.server import ExportMethod

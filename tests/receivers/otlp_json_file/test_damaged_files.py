@@ -13,13 +13,7 @@ import zstandard
 
 from otel_zernel_receivers.otlp_json_file.records import MAX_RECORD
 from tests.receivers.damaged_texts import damaged_json, damaged_metrics, every_point_arrives
-from tests.receivers.otlp_json_file.replaying import (
-    FORMATS,
-    Replay,
-    gauge,
-    values,
-    write,
-)
+from tests.receivers.otlp_json_file.replaying import FORMATS, Replay, gauge, values, write
 
 
 @pytest.mark.parametrize(

@@ -102,10 +102,7 @@ async def test_what_cannot_be_read_is_counted_and_the_connection_goes_on() -> No
 
 
 async def test_a_message_that_is_too_long_ends_the_connection_with_advice() -> None:
-    async with (
-        serving(ForeignFeed("x" * 5000)) as url,
-        receiving(url, max_message_size=4096) as (_, context),
-    ):
+    async with serving(ForeignFeed("x" * 5000)) as url, receiving(url, max_message_size=4096) as (_, context):
         await until(lambda: "longer than 4096 bytes; raise max_message_size" in str(context.health.sentences(0)))
 
 
@@ -140,10 +137,7 @@ async def test_a_refusal_is_explained(status: HTTPStatus, sentence: str) -> None
         answer.headers["Location"] = "ws://127.0.0.1:1/"
         return answer
 
-    async with (
-        serving(ForeignFeed(), process_request=refuse) as url,
-        receiving(url) as (_, context),
-    ):
+    async with serving(ForeignFeed(), process_request=refuse) as url, receiving(url) as (_, context):
         await until(lambda: sentence in str(context.health.sentences(0)))
 
 

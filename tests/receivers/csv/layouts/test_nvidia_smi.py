@@ -105,16 +105,6 @@ def test_an_unknown_zone_is_an_error(receive: Receive) -> None:
         receiver(files=["a.csv"], timezone="Europe/Atlantis")
 
 
-VALUES = {
-    "%": "50 %",
-    "MiB": "2 MiB",
-    "MHz": "1980 MHz",
-    "W": "300.5 W",
-    "us": "1500 us",
-    "": "7",
-}
-
-
 def test_every_field_becomes_a_series_of_the_nvml_receiver() -> None:
     """The metric, its unit and type, and its attributes are those of the nvml receiver."""
     series = {
@@ -179,13 +169,7 @@ async def test_files_of_several_layouts_are_read_by_one_receiver(receive: Receiv
 
 
 @pytest.mark.parametrize(
-    ("cell", "value"),
-    [
-        ("640 bank(s)", 640.0),
-        ("2 GiB", 2 * 2**30),
-        ("1.5 KiB", 1536.0),
-        ("100", 100 * 2**20),
-    ],
+    ("cell", "value"), [("640 bank(s)", 640.0), ("2 GiB", 2 * 2**30), ("1.5 KiB", 1536.0), ("100", 100 * 2**20)]
 )
 def test_units_other_than_the_usual_ones_are_converted(cell: str, value: float) -> None:
     column = "remapped_rows.histogram.max" if "bank" in cell else "memory.used"

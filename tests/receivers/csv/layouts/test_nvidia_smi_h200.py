@@ -23,12 +23,7 @@ CELLS: dict[str, tuple[str, str, str, float | None]] = {
     "PCI/GPU Link Info/PCIe Generation/Current": ("pcie.link.gen.current", "", "zernel.gpu.pcie.link.generation", 5),
     "Fan Speed": ("fan.speed", "%", "hw.fan.speed_ratio", None),
     "Performance State": ("pstate", "", "zernel.gpu.performance_state", 0),
-    "Clocks Event Reasons/Idle": (
-        "clocks_event_reasons.gpu_idle",
-        "",
-        "zernel.gpu.throttle.active idle",
-        0,
-    ),
+    "Clocks Event Reasons/Idle": ("clocks_event_reasons.gpu_idle", "", "zernel.gpu.throttle.active idle", 0),
     "Clocks Event Reasons/HW Slowdown": (
         "clocks_event_reasons.hw_slowdown",
         "",
@@ -77,12 +72,7 @@ CELLS: dict[str, tuple[str, str, str, float | None]] = {
         0,
     ),
     "Remapped Rows/Pending": ("remapped_rows.pending", "", "zernel.gpu.memory.row_remap.pending", 0),
-    "Remapped Rows/Remapping Failure Occurred": (
-        "remapped_rows.failure",
-        "",
-        "zernel.gpu.memory.row_remap.failed",
-        0,
-    ),
+    "Remapped Rows/Remapping Failure Occurred": ("remapped_rows.failure", "", "zernel.gpu.memory.row_remap.failed", 0),
     "Remapped Rows/Bank Remap Availability Histogram/Max": (
         "remapped_rows.histogram.max",
         "",

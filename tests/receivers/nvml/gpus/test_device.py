@@ -189,11 +189,7 @@ def test_a_query_that_was_slow_once_recovers() -> None:
 
 @pytest.mark.parametrize(
     ("section", "line", "error"),
-    [
-        ("gpu 0", "lost = !15", GpuLost),
-        ("gpu 0", "lost = !16", GpuLost),
-        ("driver", "broken = !1", NvmlUnavailable),
-    ],
+    [("gpu 0", "lost = !15", GpuLost), ("gpu 0", "lost = !16", GpuLost), ("driver", "broken = !1", NvmlUnavailable)],
 )
 def test_a_lost_gpu_and_an_unloaded_driver_are_told_from_a_failing_query(
     driver: Boot, section: str, line: str, error: type[Exception]
