@@ -26,17 +26,7 @@ _FILESYSTEM = (DEVICE, MOUNT, FS_MODE, FS_TYPE)
 _NETWORK = (INTERFACE, NET_DIRECTION)
 
 ScraperName = Literal[
-    "cpu",
-    "memory",
-    "disk",
-    "filesystem",
-    "network",
-    "load",
-    "paging",
-    "pressure",
-    "cgroup",
-    "processes",
-    "process",
+    "cpu", "memory", "disk", "filesystem", "network", "load", "paging", "pressure", "cgroup", "processes", "process"
 ]
 
 

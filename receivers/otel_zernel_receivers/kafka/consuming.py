@@ -172,10 +172,7 @@ class ConsumerThread:
         consumer = self._open()
         try:
             consumer.subscribe(
-                self._topics.subscription,
-                on_assign=self._assigned,
-                on_revoke=self._revoked,
-                on_lost=self._lost,
+                self._topics.subscription, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
             )
             while not self._stop.is_set():
                 self._step(consumer)

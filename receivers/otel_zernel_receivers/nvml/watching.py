@@ -276,11 +276,7 @@ class DriverThread:
     """A thread that opens the driver, counts its GPUs and closes it. If the driver hangs, only this thread hangs."""
 
     def __init__(
-        self,
-        registry: GpuRegistry,
-        on_error: OnQueryError,
-        sessions: list[DriverSession],
-        in_use: Callable[[], bool],
+        self, registry: GpuRegistry, on_error: OnQueryError, sessions: list[DriverSession], in_use: Callable[[], bool]
     ) -> None:
         """Starts the thread.
 

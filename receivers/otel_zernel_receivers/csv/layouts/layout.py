@@ -6,14 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from otel_zernel.otlp.points import (
-    AttributeValue,
-    Descriptor,
-    Scope,
-    Series,
-    encode_point_attributes,
-    encode_resource,
-)
+from otel_zernel.otlp.points import AttributeValue, Descriptor, Scope, Series, encode_point_attributes, encode_resource
 from otel_zernel_libraries.gpu_names.dcgm import FIELDS
 from otel_zernel_libraries.gpu_names.dcgm_blanks import blank_from
 from otel_zernel_libraries.training import semconv

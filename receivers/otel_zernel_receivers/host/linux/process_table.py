@@ -8,15 +8,7 @@ from otel_zernel_receivers.host.linux.cpu import TICKS
 from otel_zernel_receivers.host.linux.files import HostFiles
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
-_STATES = {
-    "R": "running",
-    "S": "sleeping",
-    "D": "blocked",
-    "I": "idle",
-    "T": "stopped",
-    "t": "stopped",
-    "Z": "defunct",
-}
+_STATES = {"R": "running", "S": "sleeping", "D": "blocked", "I": "idle", "T": "stopped", "t": "stopped", "Z": "defunct"}
 STATES = (*dict.fromkeys(_STATES.values()), "unknown")
 """All states. Those that the semantic conventions lack are the OpenTelemetry Collector's."""
 _KTHREADD = 2

@@ -19,13 +19,7 @@ from otel_zernel_libraries.arrays import exact_factors
 from otel_zernel_receivers.prometheus.pages.page import NativeHistogram, PageExemplar, ScrapedPage
 from otel_zernel_receivers.prometheus.points.encoding import encode_head_metric
 from otel_zernel_receivers.prometheus.points.numbers import Floats, NumberTemplate, Times, encode_number, is_number
-from otel_zernel_receivers.prometheus.points.sample import (
-    MetricHead,
-    PageSample,
-    PointKey,
-    SampleResource,
-    SampleScope,
-)
+from otel_zernel_receivers.prometheus.points.sample import MetricHead, PageSample, PointKey, SampleResource, SampleScope
 from otel_zernel_receivers.prometheus.points.slots import PointSlot
 
 _HEAD = struct.Struct("<BQBQBQ")  # start (2), time (3) and count (4) as fixed64
@@ -81,12 +75,7 @@ def _encoded_sum(total: float | None) -> bytes:
 
 
 def encode_summary(
-    attributes: bytes,
-    quantiles: Iterable[tuple[float, float]],
-    count: int,
-    total: float,
-    time_ns: int,
-    start_ns: int,
+    attributes: bytes, quantiles: Iterable[tuple[float, float]], count: int, total: float, time_ns: int, start_ns: int
 ) -> bytes:
     """One of the `data_points` of a summary. `quantiles` are pairs of quantile and value."""
     values = b"".join(delimited(6, _QUANTILE.pack(0x09, quantile, 0x11, value)) for quantile, value in quantiles)
