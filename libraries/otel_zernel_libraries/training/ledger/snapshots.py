@@ -95,7 +95,7 @@ class Snapshot(NamedTuple):
     major_faults: int
     """Page faults with I/O."""
     known: int
-    """A bit mask: the fields that this kernel counts. See docs/spans.md."""
+    """A bit mask of `KNOWS_TIMES` and others: the fields that this kernel counts."""
     samples: tuple[int, ...]
     """Samples on the CPU by `SAMPLED`, modulo 2^16."""
     frame_times: tuple[int, ...]
