@@ -43,7 +43,7 @@ def _words(record: LogRecord) -> str:
     """The answer on a job, or its hang; empty for another record. Raises `MalformedSpan`."""
     if record.event_name == semconv.JOB_CAUSES:
         answer = JobAnswer.from_body(record.body)
-        if answer.unknown and answer.ranks_seen < answer.ranks_expected:  # the answer on its job follows
+        if answer.says_nothing:
             return ""
         seen = f" ({seen})" if (seen := ranks_seen(answer)) else ""
         advice = [f"Try: {text}" for text in (answer.first.advice[:1] if answer.first else ())]

@@ -229,11 +229,11 @@ def _finding(hang: SeenHang | None, answer: JobAnswer | None) -> dict[str, Any]:
         return {
             "hung": {"since": round(hang.hang.since * 1000), "sentence": sentence, "advice": [*hang_advice(hang.hang)]}
         }
-    return {"answer": _answer(answer)} if answer and not answer.unknown else {}
+    return {"answer": _answer(answer)} if answer and not answer.says_nothing else {}
 
 
 def _answer(answer: JobAnswer) -> dict[str, Any]:
-    """The first cause of a job in words, with its advice, and whether ranks are missing."""
+    """The first cause of a job in words, with its advice, and whether ranks are missing; or why none can be named."""
     seen = ranks_seen(answer)
     sentence = " ".join(filter(None, (lead_of(answer), seen and f"{seen}.")))
     fields = {"verdict": verdict_of(answer), "sentence": sentence, "advice": []}

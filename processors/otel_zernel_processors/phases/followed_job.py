@@ -101,7 +101,7 @@ class FollowedJob:
         """The remaining reports, and the traces of the steps that still wait for a rank."""
         self._is_over = True  # the last report has all steps
         yield from self._report(max(self._due, default=0))
-        is_answered = self._answered.asked == self._reported and not self._arrived
+        is_answered = self._answered.asked == self._reported and self._answered.is_told and not self._arrived
         yield from self._align(max((report.now for report in self._arrived), default=0))
         for run in self._runs:
             yield from self._finish(run.steps.end())
@@ -223,9 +223,9 @@ class FollowedJob:
         before = self._answered.answer
         if len(measured) > 1:
             found = answer_over_ranks(measured, self._meetings, self._size, since, before)
-            self._answered.add(found, now, sum(one.segments for one in measured.values()))
-            if found and found is self._answered.answer:
-                yield answer_batch(found, self._resource, now)
+            segments = sum(one.segments for one in measured.values())
+            if told := self._answered.add(found, now, segments, is_last=self._is_over):
+                yield answer_batch(told, self._resource, now)
         latest = self._answered.answer
         answer = None if latest and latest.unknown else latest
         if answer is None:

@@ -217,9 +217,8 @@ class TrainingProcess:
         size = self.attributes.get(semconv.WORLD_SIZE, 1)
         since = now - 3 * self._window_ns  # as long as the window of a process with slow steps
         answer = self.measured.answer(size if isinstance(size, int) else 1, self.rank, since, self.answer)
-        self._latest.add(answer, now)
-        if answer and answer is self.answer:
-            yield answer_batch(answer, self.resource, now)
+        if told := self._latest.add(answer, now, is_last=self.phases.device.is_over):
+            yield answer_batch(told, self.resource, now)
 
     def update_times(self, start: int, end: int) -> None:
         """Notes data of this time (ns)."""

@@ -1,12 +1,13 @@
 """A job has its ranks, whatever names it."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel.otlp.points import key_values
-from otel_zernel_libraries.training.causes import JobAnswer, lead_of
+from otel_zernel_libraries.training.causes import JobAnswer, Unknown, lead_of
 from otel_zernel_libraries.training.hangs import HungRank, HungRole, JobHang
 from otel_zernel_processors.phases.emit.hangs import hang_record
 from tests.exporters.live.live_runs import PROCESS, Attributes, LiveRun, durations, phase_times, points
@@ -180,6 +181,17 @@ async def test_a_job_has_the_sentence_on_its_first_cause_and_its_advice() -> Non
     healthy = JobAnswer(step=0.04, steps=500, best=0.039)
     state = await run.add(answer_batch(healthy, job))
     assert state["jobs"]["4711"]["answer"] == {"verdict": "compute_bound", "sentence": lead_of(healthy), "advice": []}
+
+
+async def test_a_job_says_why_no_cause_can_be_named_and_a_rank_of_it_does_not() -> None:
+    run = LiveRun()
+    unknown = JobAnswer(step=0.04, steps=500, best=0.04, unknown=Unknown.UNCERTAIN)
+    await run.add(phase_times(PROCESS, gpu_compute=1.0))
+    state = await run.add(answer_batch(replace(unknown, ranks_expected=8), PROCESS))
+    assert all("answer" not in job for job in state["jobs"].values())
+    state = await run.add(answer_batch(unknown, PROCESS))
+    (job,) = state["jobs"].values()
+    assert job["answer"] == {"verdict": "none", "sentence": lead_of(unknown), "advice": []}
 
 
 async def test_a_process_that_trains_alone_has_one_too() -> None:

@@ -21,7 +21,7 @@ function ofJob(state, id, job, now) {
   if (job.hung) return { severity: -1, sentence: job.hung.sentence.replace(/\.$/, ""), advice: job.hung.advice[0] ?? "" };
   const paused = pauseOf(state, id, ranks, now);
   if (paused) return { severity: 90, sentence: paused, advice: "" };
-  if (job.answer) return { severity: severityOf(job.answer.verdict), sentence: job.answer.sentence.replace(/\.$/, ""), advice: job.answer.advice[0] ?? "", lines: job.answer.lines };
+  if (job.answer && job.answer.verdict !== "none") return ofAnswer(job.answer);
   const { name, evidence = {}, ranks: late = [] } = job.verdict ?? {};
   if (name === "straggler" && late.length) {
     const names = late.slice(0, 4).map((rank) => state.ranks[rank] ? rankName(state.ranks[rank]) : rank);
@@ -30,11 +30,15 @@ function ofJob(state, id, job, now) {
   }
   if (name === "slow_link") return finding(name, `${sentenceOf(name)}, ${duration(evidence.transfer)} in each step`);
   const worst = ranks.map((rank) => state.ranks[rank].verdict).filter(Boolean).sort((one, other) => severityOf(one.name) - severityOf(other.name))[0];
+  if (worst && worst.name !== "none") return ofVerdict(worst);
+  if (job.answer) return ofAnswer(job.answer);  // it says why no cause can be named
   if (worst) return ofVerdict(worst);
   if (name) return finding(name, sentenceOf(name));
   const trains = ranks.some((rank) => state.ranks[rank].steps);
   return { severity: 80, sentence: trains ? sentenceOf("none") : "A process is followed, and has made no step yet", advice: "" };
 }
+
+const ofAnswer = ({ verdict, sentence, advice, lines }) => ({ severity: severityOf(verdict), sentence: sentence.replace(/\.$/, ""), advice: advice[0] ?? "", lines });
 
 function ofVerdict({ name, evidence = {} }) {
   const shares = Object.entries(evidence).filter(([, value]) => typeof value === "number");

@@ -171,6 +171,11 @@ class JobAnswer:
     """Why no cause can be named. None if the causes are known."""
 
     @property
+    def says_nothing(self) -> bool:
+        """Whether it names no cause, and is about some of the ranks: the answer on their job says more."""
+        return self.unknown is not None and self.ranks_seen < self.ranks_expected
+
+    @property
     def waits_first(self) -> bool:
         """Whether these waits are worth naming, and longer than what the first cause would save."""
         return self.waits >= max(WORTH * self.step, self.causes[0].gain if self.causes else 0.0)

@@ -21,6 +21,9 @@ _REPLAYED_NS: Final = 1_700_000
 is to take at most a twentieth of a core."""
 _FEW: Final = 100
 """Steps. An answer on fewer is looked for again when twice as many may be known."""
+UNKNOWN_NS: Final = 30_000_000_000
+"""ns before it is told that no cause can be named, and why: the first seconds of a job say little. Then so many from
+one time to the next."""
 
 
 class LatestAnswer:
@@ -31,11 +34,13 @@ class LatestAnswer:
         self.answer: JobAnswer | None = None
         self.asked = 0
         """When (ns) an answer was looked for."""
+        self.is_told = True
+        """Whether the latest answer has been told."""
         self._window, self._found = window, 0
         self._wait = ANSWERS_NS
         """ns from one answer to the next."""
-        self._began = 0
-        """When (ns) an answer was looked for first."""
+        self._began = self._told = 0
+        """When (ns) an answer was looked for first, and when one was told."""
 
     def is_due(self, now: int) -> bool:
         """Whether to look for another one."""
@@ -44,15 +49,23 @@ class LatestAnswer:
         soon = max(self.asked - self._began, 1) if self.answer.steps < _FEW else self._wait
         return now - self.asked >= min(soon, self._wait)
 
-    def add(self, answer: JobAnswer | None, now: int, segments: int = 0) -> None:
-        """Adds what was found at `now` (ns). `segments`: those of threads on GPUs that were replayed."""
+    def add(self, answer: JobAnswer | None, now: int, segments: int = 0, *, is_last: bool = False) -> JobAnswer | None:
+        """Adds what was found at `now` (ns), and returns it if it is worth telling. `segments`: those of threads on
+        GPUs that were replayed. `is_last`: whether none follows."""
         self.asked, self._wait = now, max(ANSWERS_NS, segments * _REPLAYED_NS)
         self._began = self._began or now
         is_known = answer is not None and not answer.unknown
         self._found = now if is_known else self._found
         stands = self.answer is not None and not self.answer.unknown and now - self._found <= self._window
-        if is_known or not stands:
-            self.answer = answer
+        if not is_known and stands:
+            return None
+        self.answer = answer
+        is_due = is_known or is_last or now - max(self._told, self._began) >= UNKNOWN_NS
+        self.is_told = answer is None or is_due
+        if answer is None or not is_due:
+            return None
+        self._told = now
+        return answer
 
 
 def answer_batch(answer: JobAnswer, resource: Resource, now: int) -> Batch:

@@ -128,18 +128,22 @@ class shown:  # noqa: N801  # used as a function
 
 
 @pytest.mark.parametrize(
-    ("verdict", "sentence"),
+    ("verdict", "is_unknown", "sentence"),
     [
-        (None, "There is no verdict yet"),
-        ("none", "There is no verdict yet"),
-        ("host_bound", "The program's own code takes long"),
+        (None, False, "There is no verdict yet"),
+        ("none", False, "There is no verdict yet"),
+        ("none", True, "No cause can be named"),
+        ("host_bound", False, "The program's own code takes long"),
+        ("host_bound", True, "The program's own code takes long"),
     ],
 )
 def test_a_job_with_many_steps_has_the_sentence_of_its_verdict(
-    opened: Opened, verdict: str | None, sentence: str
+    opened: Opened, verdict: str | None, is_unknown: bool, sentence: str
 ) -> None:
     rank = {"rank": 0, "steps": 100_000, "verdict": {"name": verdict, "evidence": {}} if verdict else None}
-    state = {"jobs": {"j": {"ranks": ["r"]}}, "ranks": {"r": rank}, "timeline": {}, "heat": {"columns": {}}}
+    answer = {"verdict": "none", "sentence": "No cause can be named.", "advice": []}
+    job = {"ranks": ["r"], **({"answer": answer} if is_unknown else {})}
+    state = {"jobs": {"j": job}, "ranks": {"r": rank}, "timeline": {}, "heat": {"columns": {}}}
     headline = f"import('/live/headline.js').then((one) => one.findingsOf({json.dumps(state)}, 0)[0].sentence)"
     assert opened.tab.evaluate(headline) == sentence
 

@@ -3,7 +3,7 @@
 import pytest
 
 from otel_zernel_libraries.training.causes import JobAnswer, Unknown
-from otel_zernel_processors.phases.emit.answers import ANSWERS_NS, LatestAnswer
+from otel_zernel_processors.phases.emit.answers import ANSWERS_NS, UNKNOWN_NS, LatestAnswer
 
 WINDOW = 6 * ANSWERS_NS
 ANSWER = JobAnswer(step=0.1, steps=100, best=0.09)
@@ -54,3 +54,30 @@ def test_the_reason_why_there_is_no_answer_stands_until_there_is_one() -> None:
     assert latest.answer is UNCERTAIN
     latest.add(ANSWER, 2)
     assert latest.answer is ANSWER
+
+
+def test_only_a_longer_wait_for_causes_is_told_and_its_reason_not_too_often() -> None:
+    latest = LatestAnswer(WINDOW)
+    assert latest.add(None, 1) is None
+    for now in (1, ANSWERS_NS, UNKNOWN_NS):
+        assert latest.add(UNCERTAIN, now) is None
+        assert not latest.is_told
+    assert latest.add(UNCERTAIN, 1 + UNKNOWN_NS) is UNCERTAIN
+    assert latest.is_told
+    assert latest.add(UNCERTAIN, 2 * UNKNOWN_NS) is None
+    assert latest.add(UNCERTAIN, 1 + 2 * UNKNOWN_NS) is UNCERTAIN
+    assert latest.add(ANSWER, 2 + 2 * UNKNOWN_NS) is ANSWER
+
+
+def test_the_last_answer_is_told() -> None:
+    latest = LatestAnswer(WINDOW)
+    assert latest.add(UNCERTAIN, 1) is None
+    assert latest.add(UNCERTAIN, 1, is_last=True) is UNCERTAIN
+    assert latest.is_told
+
+
+def test_an_older_answer_that_stands_is_not_told_again() -> None:
+    latest = LatestAnswer(WINDOW)
+    assert latest.add(ANSWER, 1) is ANSWER
+    assert latest.add(UNCERTAIN, 2 + UNKNOWN_NS) is None
+    assert latest.is_told
