@@ -251,7 +251,17 @@ def answer_over_ranks(
     if len(edges) < _FEWEST or edges[-1].max() < since:
         return None
     edges = edges[-most_edges(len(ranks)) :]
+    if not any(one.segments for one in ranks.values()):
+        edges = _first_to_leave(edges)
     return answer_on(Job([measured.input(rank) for rank, measured in ranks.items()], edges, expected), before)
+
+
+def _first_to_leave(edges: Integers) -> Integers:
+    """The same meetings, at the time when the first rank left. A collective is over then: the others left it later
+    since they waited for a CPU, and came later to the next one, or not. Clocks of hosts differ: by the median."""
+    clocks = np.median(edges - edges[:, :1], axis=0).astype(np.int64)
+    first: Integers = (edges - clocks).min(axis=1, keepdims=True) + clocks
+    return first
 
 
 def _blocks(ranks: Iterable[MeasuredProcess]) -> Integers:

@@ -1,6 +1,7 @@
 """The causes of a process, from its spans to the state of a reader."""
 
 import asyncio
+import random
 from collections.abc import Callable, Iterable
 
 import pytest
@@ -14,12 +15,12 @@ from otel_zernel.otlp.points import AttributeValue
 from otel_zernel.telemetry import Instruments
 from otel_zernel.testing import Dropped
 from otel_zernel_libraries.training import semconv
-from otel_zernel_libraries.training.causes import Cause, CauseName
-from otel_zernel_libraries.training.ledger import Activity, Position
+from otel_zernel_libraries.training.causes import Cause, CauseName, StepFlags
+from otel_zernel_libraries.training.ledger import MOMENTS, Activity, Position, Segment
 from otel_zernel_libraries.training.state import TrainingState
 from otel_zernel_processors.phases.intake.inputs import InputPoint
 from otel_zernel_processors.phases.results.device import DeviceTimes
-from otel_zernel_processors.phases.results.measured import MeasuredProcess
+from otel_zernel_processors.phases.results.measured import MeasuredProcess, answer_over_ranks
 from tests.processors.phases.processing import in_pieces, make, run
 from tests.processors.phases.results.test_device import STEP, spans_of_thread, trained
 from tests.processors.phases.training import START, batch_of, gauge_batch, resource_of
@@ -110,6 +111,27 @@ def test_a_rank_knows_how_many_of_its_launcher_are_beside_it() -> None:
     (host,) = processor._hosts.by_name.values()
     beside = {process.identity.pid: process.measured.facts.ranks_here for process in host.reported}
     assert beside == {1: 3, 2: 3, 3: 3, 4: 1}
+
+
+def test_ranks_that_leave_a_collective_at_different_times_are_explained() -> None:
+    """Steps of 2 ms on busy CPUs: each rank goes on when it has got one. The clock of rank 1 is 20 ms ahead."""
+    drawn, clocks = random.Random(0), (0, 20_000_000)
+    ranks = {rank: MeasuredProcess(60 * 10**9, DeviceTimes(), Dropped()) for rank in (0, 1)}
+    left, meetings = [10**18, 10**18], []
+    for number in range(1, 401):
+        arrived = [time + round(1.4e6 * drawn.uniform(0.9, 1.1)) for time in left]
+        over = max(arrived) + 200_000
+        before, left = left, [over + round(drawn.expovariate(1 / 0.4e6)) for _ in ranks]
+        for rank, one in ranks.items():
+            times = [time + clocks[rank] for time in (before[rank], arrived[rank], left[rank])]
+            waits = Segment(times[1], times[2], MOMENTS[Position.BACKWARD][Activity.COLLECTIVE])
+            works = Segment(times[0], times[1], MOMENTS[Position.FORWARD][Activity.OPERATOR])
+            one.steps.add((times[0], times[2]), [works, waits], {}, StepFlags.TRAINED, number, times[2])
+        meetings.append({rank: left[rank] + clocks[rank] for rank in ranks})
+    answer = answer_over_ranks(ranks, meetings, 2, 0, None)
+    assert answer
+    assert answer.unknown is None
+    assert answer.step == pytest.approx((left[0] - 10**18) / 400 / 1e9, rel=0.02)
 
 
 def test_memory_that_rises_all_the_time_grows() -> None:
