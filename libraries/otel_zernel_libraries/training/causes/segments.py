@@ -46,6 +46,7 @@ _AN_OPERATOR: Final = 15e-6
 """Seconds of Python, and of waits for threads, that each operator needs."""
 _A_PASS: Final = 30e-6
 """Seconds of Python that a pass of each step needs besides: modules and optimizers call functions of their own."""
+_CALLING: Final = frozenset({Activity.OPERATOR, Activity.PYTHON, Activity.NATIVE})
 _CALLS: Final = 7e-6
 """Seconds that an optimizer of many small parameters needs for each operator that is counted, without `fused=True`:
 about five of the 13 that Adam calls for each parameter. With 240 parameters of 1,024 numbers, PyTorch 2.6 takes 10.8 ms
@@ -71,10 +72,13 @@ def segments(job: Job) -> Iterator[WhatIf]:
         spent = job.totals * removed
         longest = job.moments[max(columns, key=spent.sum(axis=0).__getitem__)]
         of_child = any(job.moments[at].activity is Activity.CHILD for at in columns)
+        of_calls = longest.position is Position.OPTIMIZER and any(
+            job.moments[at].activity is Activity.OPERATOR for at in columns
+        )
         yield WhatIf(
             cause=CauseName.SEGMENT,
             position=longest.position,
-            activity=Activity.CHILD if of_child else longest.activity,
+            activity=Activity.CHILD if of_child else Activity.OPERATOR if of_calls else longest.activity,
             rank=job.one_of_ranks(spent.sum(axis=1)),
             removed=dict.fromkeys(range(len(job.ranks)), removed),
         )
@@ -97,6 +101,8 @@ def _together(job: Job) -> list[list[int]]:
                 activity = Activity.CHILD
             elif is_together and activity is not Activity.CHILD:
                 activity = Activity.PYTHON
+            elif _of_calls(job, at):
+                activity = Activity.OPERATOR
             by_cause.setdefault((position, activity), []).append(at)
     return list(by_cause.values())
 
@@ -162,8 +168,8 @@ def _part(job: Job, moment: Moment, at: int) -> float:
         return _beside_batches(job)
     if position not in PASSES:
         return 1.0
-    if position is Position.OPTIMIZER and activity is Activity.OPERATOR:
-        return _of_small_parameters(job, at)
+    if of_calls := _of_calls(job, at):
+        return of_calls
     if activity in THE_WORK:
         return 0.0
     if activity is Activity.LOCK and any(one.facts.is_crowded for one in job.ranks):
@@ -238,13 +244,19 @@ def _of_hooks(job: Job, at: int) -> float:
     return max(1.0 - operators * _AN_OPERATOR / spent, 0.0) if spent else 0.0
 
 
-def _of_small_parameters(job: Job, at: int) -> float:
-    """The part, 0 to 1, of the operators of an optimizer that one operator for all parameters does not need: calls that
-    take longer than their arithmetic, since the parameters are many and small."""
-    if any(one.facts.has_device or one.facts.optimizer not in FUSED_OPTIMIZERS for one in job.ranks):
+def _of_calls(job: Job, at: int) -> float:
+    """The part, 0 to 1, of the computing of an optimizer that one operator for all parameters does not need: calls from
+    Python that take longer than their arithmetic, since the parameters are many and small."""
+    moment, facts = job.moments[at], [one.facts for one in job.ranks]
+    if moment.position is not Position.OPTIMIZER or moment.activity not in _CALLING:
         return 0.0
+    if any(one.has_device or one.optimizer not in FUSED_OPTIMIZERS for one in facts):
+        return 0.0
+    if moment.activity is not Activity.OPERATOR and _beside_operators(job, at):
+        return 0.0  # of hooks
     operators, known = _operators(job, Position.OPTIMIZER)
-    spent = float(job.spent[:, :, at][known].sum())
+    computes = [one.position is Position.OPTIMIZER and one.activity in _CALLING for one in job.moments]
+    spent = float(job.spent[:, :, computes][known].sum())
     return min(operators * _CALLS / spent, _MOST_OF_CALLS) if spent else 0.0
 
 

@@ -647,9 +647,10 @@ def test_python_in_an_optimizer_of_pytorch_is_a_cause_if_its_operators_do_not_ne
 def test_the_calls_of_an_optimizer_for_many_small_parameters_are_not_its_arithmetic(
     optimizer: str, operators: int, has_device: bool, part: float
 ) -> None:
-    takes = Part(Position.OPTIMIZER, Activity.OPERATOR, 0.010)
+    runs, calls = (Part(Position.OPTIMIZER, one, 0.005) for one in (Activity.OPERATOR, Activity.PYTHON))
     facts = Facts(optimizer=optimizer, has_device=has_device)
-    job = simulated(Plan((*(one for one in HEALTHY if one.position is not Position.OPTIMIZER), takes), facts=facts))
+    beside = (one for one in HEALTHY if one.position is not Position.OPTIMIZER)
+    job = simulated(Plan((*beside, runs, calls), facts=facts))
     job.operators = [{Position.OPTIMIZER: np.full(len(job.seconds), float(operators))}]
     causes = answer_on(job).causes
     assert [one.gain for one in causes] == ([pytest.approx(part * 0.010, rel=0.05)] if part else [])
