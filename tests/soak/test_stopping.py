@@ -44,8 +44,8 @@ service:
     if "Everything is ready" not in log:  # stopped during its start
         return 0
     assert collector.returncode == 0, log
-    totals = re.findall(r"accepted (\d+) metric points", log)  # none if it was stopped before its first row
-    accepted = int(totals[-1]) if totals else 0
+    totals = re.findall(r"accepted ([\d,]+) metric points", log)  # none if it was stopped before its first row
+    accepted = int(totals[-1].replace(",", "")) if totals else 0
     assert _points(out) == accepted
     return accepted
 

@@ -46,7 +46,7 @@ def _request(chance: random.Random) -> bytes:
 
 async def _send(address: Address, request: bytes, chance: random.Random) -> None:
     reader, writer = await asyncio.open_connection(address.host, address.port)
-    with contextlib.suppress(ConnectionError, TimeoutError):
+    with contextlib.suppress(ConnectionError, TimeoutError, RuntimeError):  # uvloop's, if closed
         for piece in (request[: (cut := chance.randrange(len(request) + 1))], request[cut:]):
             writer.write(piece)
             await asyncio.wait_for(writer.drain(), 1)
