@@ -1,8 +1,10 @@
 """Following files that grow, rotate and are truncated: no row is lost or doubled."""
 
+import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,23 @@ async def test_appended_rows_are_emitted_and_an_unfinished_line_waits(tmp_path: 
         assert await followed.values(1) == [1]
         append(path, "2\n")
         assert await followed.values(2) == [1, 2]
+
+
+async def test_without_storage_another_run_reads_from_where_start_at_says(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(HEADER + rows(10))
+    for _ in range(2):
+        async with following(path) as followed:
+            assert await followed.values(10) == list(range(10))
+    async with following(path, start_at="end") as followed, asyncio.timeout(60):
+        for value in count(10):  # until it has found the end of the file
+            append(path, rows(value, value + 1))
+            await asyncio.sleep(0.05)
+            if followed.batches:
+                break
+        first, *others = await followed.values(1)
+        assert first >= 10
+        assert others == [first + 1 + index for index in range(len(others))]
 
 
 async def test_rotation_by_rename_loses_and_doubles_no_row(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import pytest
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context
-from otel_zernel.errors import CannotStart
 from otel_zernel.testing import Downstream, FakeClock, make_context, until
 from tests.background import in_background
 from tests.core.engine.journals import MemoryStorage, MemoryValues
@@ -120,21 +119,6 @@ async def test_a_crash_repeats_at_most_one_block_and_loses_none(tmp_path: Path, 
     assert len(new) == len(set(new))
 
 
-async def test_a_position_is_stored_only_after_its_rows_were_accepted(tmp_path: Path) -> None:
-    runs = Runs(tmp_path)
-    (tmp_path / "a.csv").write_text(HEADER + rows(0, 3))
-    stored = []
-
-    async def emit(batch: Batch, *, transport: str = "") -> None:
-        stored.append(dict(runs.values.stored))
-        raise Killed
-
-    with pytest.raises(Killed):
-        await receiver(runs.context(), **runs._config).run(emit)
-    assert stored == [{}]
-    assert not runs.values.stored
-
-
 async def test_the_position_in_a_removed_file_is_removed(tmp_path: Path) -> None:
     path, runs = tmp_path / "a.csv", Runs(tmp_path)
     path.write_text(HEADER + rows(0, 3))
@@ -144,9 +128,3 @@ async def test_the_position_in_a_removed_file_is_removed(tmp_path: Path) -> None
         await runs.wait_for_the_next_read()
         path.unlink()
         await until(lambda: not runs.values.stored)
-
-
-async def test_an_unknown_storage_is_an_error_at_the_start(tmp_path: Path) -> None:
-    path = str(tmp_path / "*.csv")
-    with pytest.raises(CannotStart, match="extension file_storage is not enabled"):
-        await receiver(files=[path], layout=LAYOUT, follow=True, storage="file_storage").run(Downstream())

@@ -1,6 +1,5 @@
 """Restarts, kills and reloads of a real collector: with a storage, each row arrives exactly once."""
 
-import asyncio
 import gzip
 import json
 import signal
@@ -42,47 +41,11 @@ async def run_until(folder: Path, count: int, **options: Any) -> list[int]:
     return values(folder / "out.json")
 
 
-async def append_until_seen(path: Path, out: Path) -> int:
-    """Appends one row after the other until the collector has found the file, and has read the last row. Returns it."""
-    have, last = len(values(out)), 9
-    async with asyncio.timeout(60):
-        while len(values(out)) == have:
-            last += 1
-            append(path, rows(last, last + 1))
-            await asyncio.sleep(0.1)
-    await until(lambda: values(out)[-1] == last, within=60)
-    return last
-
-
 async def run_to_end(folder: Path, **options: Any) -> list[int]:
     """Runs a collector until it has read all files, and returns all values in the file."""
     async with collector(folder, settings(folder, **options), options=["--exit-when-done"]) as running:
         assert await running.ended() == 0
     return values(folder / "out.json")
-
-
-@pytest.mark.parametrize("follow", [True, False], ids=["follow", "once"])
-async def test_a_restart_with_storage_repeats_no_row(tmp_path: Path, follow: bool) -> None:
-    path = tmp_path / "a.csv"
-    path.write_text(HEADER + rows(0, 1000))
-    for end in (1000, 1001):
-        await run_until(tmp_path, end, follow=follow, **STORED)
-        append(path, rows(end, end + 1))
-    assert await run_to_end(tmp_path, **STORED) == list(range(1002))
-
-
-async def test_without_storage_a_restart_reads_from_where_start_at_says(tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
-    path.write_text(HEADER + rows(0, 10))
-    assert await run_until(tmp_path, 10, follow=True) == list(range(10))
-    assert await run_until(tmp_path, 20, follow=True) == [*range(10)] * 2
-    async with collector(tmp_path, settings(tmp_path, follow=True, start_at="end")) as running:
-        await until(lambda: "Everything is ready" in running.log, within=60)
-        last = await append_until_seen(path, tmp_path / "out.json")
-    *before, first = values(tmp_path / "out.json")[:21]
-    assert before == [*range(10)] * 2
-    assert values(tmp_path / "out.json")[20:] == [*range(first, last + 1)]
-    assert first >= 10
 
 
 async def test_a_stop_in_the_middle_of_a_file_continues_there(tmp_path: Path) -> None:

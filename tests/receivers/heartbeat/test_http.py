@@ -9,7 +9,6 @@ from urllib.parse import quote
 import pytest
 
 from otel_zernel.clock import SystemClock
-from otel_zernel.errors import CannotStart
 from otel_zernel.testing import Downstream, make_context, until
 from otel_zernel_receivers.heartbeat import HeartbeatReceiver
 from otel_zernel_receivers.heartbeat.fleet.fleet import Fleet
@@ -234,9 +233,3 @@ async def test_more_than_max_clients_get_503() -> None:
         async with api.websocket("/ws") as second:
             answer = await second.next()
             assert (answer["type"], answer["status"]) == ("websocket.http.response.start", 503)
-
-
-async def test_an_api_that_is_not_enabled_is_one_sentence() -> None:
-    config = HeartbeatReceiver.Config.model_validate({"endpoint": "localhost:0", "api": "api"})
-    with pytest.raises(CannotStart, match="receivers::heartbeat: extension api is not enabled"):
-        await HeartbeatReceiver(config, make_context("receivers", "heartbeat")).run(Downstream())

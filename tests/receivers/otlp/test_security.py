@@ -197,12 +197,6 @@ async def test_a_parameter_of_the_url_can_carry_the_credentials() -> None:
     assert (good.status_code, bad.status_code, many.status_code) == (200, 401, 401)
 
 
-async def test_an_authenticator_that_is_not_enabled_is_an_error() -> None:
-    with pytest.raises(CannotStart, match="extension bearertokenauth is not enabled"):
-        async with receiving(Recording(), both(auth={"authenticator": "bearertokenauth"})):
-            pass
-
-
 async def test_refused_requests_are_counted_by_reason() -> None:
     counted: list[tuple[int, Any]] = []
 
