@@ -1,12 +1,10 @@
 """The hardware counters of Hopper: means between two scrapes."""
 
-import pytest
-
 from otel_zernel.batch import Batch
 from tests.receivers.nvml.reading import values
 from tests.receivers.nvml.running import Boot, Host
 
-ACTIVE, OCCUPANCY = "zernel.gpu.engine.active", "zernel.gpu.sm.occupancy"
+ACTIVE = "zernel.gpu.engine.active"
 
 
 def second_scrape(host: Host, after: float = 10.0) -> Batch:
@@ -15,19 +13,6 @@ def second_scrape(host: Host, after: float = 10.0) -> Batch:
         gpus[0].scrape()
         host.clock.advance(after)
         return gpus[0].scrape()
-
-
-def test_units_are_ratios_and_traffic_is_in_bytes_a_second(driver: Boot) -> None:
-    driver("h100x8")
-    batch = second_scrape(Host())
-    active = values(batch, ACTIVE)
-    assert active["zernel.gpu.engine=tensor"] == 0.6175
-    assert len(active) == 8
-    assert values(batch, OCCUPANCY) == {"": 0.425}
-    profiled = "zernel.gpu.counter.source=profiler"
-    nvlink = values(batch, "zernel.gpu.nvlink.throughput")
-    assert nvlink == {f"{profiled} network.io.direction={way}": 210000 * 2**20 for way in ("receive", "transmit")}
-    assert values(batch, "zernel.gpu.pcie.throughput")[f"{profiled} network.io.direction=receive"] == 12000.5 * 2**20
 
 
 def test_traffic_far_above_32_bits_is_not_cut(driver: Boot) -> None:
@@ -41,23 +26,9 @@ def test_a_unit_that_the_board_does_not_have_gives_no_point(driver: Boot) -> Non
     assert values(second_scrape(Host()), "zernel.gpu.c2c.throughput") == {}
 
 
-def test_the_first_scrape_has_no_means(driver: Boot) -> None:
-    driver("h100x8")
-    with Host().gpus() as gpus:
-        assert values(gpus[0].scrape(), ACTIVE) == {}
-
-
 def test_samples_less_than_100_ms_apart_are_not_compared(driver: Boot) -> None:
     driver("h100x8")
     assert values(second_scrape(Host(), after=0.05), ACTIVE) == {}
-
-
-@pytest.mark.parametrize("scenario", ["v100", "geforce"])
-def test_older_boards_have_no_such_points_and_no_failure(scenario: str, driver: Boot) -> None:
-    driver(scenario)
-    host = Host()
-    assert values(second_scrape(host), ACTIVE) == {}
-    assert host.failed == []
 
 
 def test_after_a_failed_sample_the_next_two_are_compared(driver: Boot) -> None:
