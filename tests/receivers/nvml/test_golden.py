@@ -35,12 +35,16 @@ def test_the_points_of_a_machine_match_its_golden_file(scenario: str, metrics: s
     driver(scenario)
     host = Host({"metrics": ALL if metrics == "all" else {}})
     with host.gpus() as gpus:
-        text = "\n".join(lines(Batch.join([gpu.scrape() for gpu in gpus])))
-    golden = GOLDEN / f"{scenario}-{metrics}.txt"
-    if os.environ.get("UPDATE_GOLDEN"):
-        golden.write_text(text + "\n")
-    assert text + "\n" == golden.read_text()
+        compare(Batch.join([gpu.scrape() for gpu in gpus]), f"{scenario}-{metrics}")
     assert host.failed == []
+
+
+def compare(batch: Batch, name: str) -> None:
+    """Compares the points with a golden file."""
+    text, golden = "\n".join(lines(batch)) + "\n", GOLDEN / f"{name}.txt"
+    if os.environ.get("UPDATE_GOLDEN"):
+        golden.write_text(text)
+    assert text == golden.read_text()
 
 
 @pytest.mark.parametrize(
@@ -56,11 +60,7 @@ def test_the_points_of_a_second_scrape_match_its_golden_file(scenario: str, chan
         gpus[0].scrape()
         controls.apply("gpu 0", *changes)
         host.clock.advance(10)
-        text = "\n".join(lines(gpus[0].scrape()))
-    golden = GOLDEN / f"{scenario}-second.txt"
-    if os.environ.get("UPDATE_GOLDEN"):
-        golden.write_text(text + "\n")
-    assert text + "\n" == golden.read_text()
+        compare(gpus[0].scrape(), f"{scenario}-second")
 
 
 @pytest.mark.parametrize("scenario", ["h100x8", "a100-mig"])
@@ -89,27 +89,18 @@ def texts_of(point: NumberDataPoint) -> dict[str, str]:
     return {pair.key: value_text(pair.value) for pair in point.attributes}
 
 
-NEWER = (
+NEWER = [
     *("JpgUtilization", "OfaUtilization", "MemoryInfo_v2", "TemperatureV", "MarginTemperature", "RepairStatus"),
-    *(
-        "CurrentClocksEventReasons",
-        "SramEccErrorStatus",
-        "RepairStatus",
-        "GpuFabricInfoV",
-        "GraphicsRunningProcesses_v3",
-    ),
-)
+    *("CurrentClocksEventReasons", "SramEccErrorStatus", "GpuFabricInfoV", "GraphicsRunningProcesses_v3"),
+]
 """Functions that the driver of `geforce` is too old for."""
 
 
 def test_a_function_missing_in_the_library_counts_as_unsupported_by_the_board(tmp_path: Path) -> None:
     build(tmp_path, without=[f"nvmlDeviceGet{name}" for name in NEWER])
     code = "from tests.receivers.nvml import test_golden; print(test_golden.geforce())"
-    environ = {
-        **os.environ,
-        "LD_LIBRARY_PATH": str(tmp_path),
-        "NVML_STANDIN": str(GOLDEN.parent / "scenarios" / "geforce.txt"),
-    }
+    scenario = str(GOLDEN.parent / "scenarios" / "geforce.txt")
+    environ = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path), "NVML_STANDIN": scenario}
     ran = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True)
     expected = (GOLDEN / "geforce-all.txt").read_text().splitlines()
     assert ran.stdout.splitlines() == [line for line in expected if "query.duration" not in line]
