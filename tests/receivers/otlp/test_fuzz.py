@@ -49,6 +49,7 @@ QUICK = settings(max_examples=SHORT, deadline=None, suppress_health_check=list(H
 THOROUGH = settings(max_examples=LONG, deadline=None, suppress_health_check=list(HealthCheck))
 
 STATUSES = {200, 400, 404, 405, 413, 415, 500, 503}
+Check = Callable[[int], Coroutine[Any, Any, None]]
 PROTO = [REQUESTS[signal].SerializeToString() for signal in SIGNALS]
 JSON = [to_json(REQUESTS[signal]) for signal in SIGNALS]
 BODIES: dict[str, Callable[[bytes], bytes]] = {"": bytes, **COMPRESS, "br": bytes}
@@ -213,27 +214,19 @@ def run(check: Coroutine[Any, Any, None]) -> None:
     assert problems == []
 
 
-@QUICK
-@SEEDS
-def test_damaged_posts_get_documented_answers(seed: int) -> None:
-    run(post_damaged(seed))
+CHECKS = pytest.mark.parametrize("check", [post_damaged, connect_damaged])
 
 
+@CHECKS
 @QUICK
 @SEEDS
-def test_damaged_connections_end_without_a_trace(seed: int) -> None:
-    run(connect_damaged(seed))
+def test_damage_gets_documented_answers_and_leaves_no_trace(check: Check, seed: int) -> None:
+    run(check(seed))
 
 
 @pytest.mark.soak
+@CHECKS
 @THOROUGH
 @SEEDS
-def test_half_a_million_damaged_posts_get_documented_answers(seed: int) -> None:
-    run(post_damaged(seed))
-
-
-@pytest.mark.soak
-@THOROUGH
-@SEEDS
-def test_half_a_million_damaged_connections_end_without_a_trace(seed: int) -> None:
-    run(connect_damaged(seed))
+def test_half_a_million_times_damage_gets_documented_answers_and_leaves_no_trace(check: Check, seed: int) -> None:
+    run(check(seed))
