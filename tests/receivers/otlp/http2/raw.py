@@ -35,6 +35,11 @@ REQUEST_HEADERS = [
 ]
 
 
+def headers_for(path: str) -> list[tuple[str, str]]:
+    """The headers of a request to this path."""
+    return [(name, path if name == ":path" else value) for name, value in REQUEST_HEADERS]
+
+
 @dataclass
 class Frame:
     """One received frame."""

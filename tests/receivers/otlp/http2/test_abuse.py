@@ -33,17 +33,11 @@ from otel_zernel_libraries.serving.http2.wire import (
 from otel_zernel_libraries.serving.requests.room import Room
 from otel_zernel_libraries.serving.serving import listen
 from tests.exporters.otlp.certificates import Authority
-from tests.receivers.otlp.http2.raw import REQUEST_HEADERS, RawClient, connected, connected_to, opening, request
+from tests.receivers.otlp.http2.raw import RawClient, connected, connected_to, headers_for, opening, request
 from tests.receivers.otlp.serving import Recording, gauge, receiving
 
 MESSAGE = gauge().SerializeToString()
 UNAVAILABLE = 14
-
-
-def headers_for(path: str) -> list[tuple[str, str]]:
-    return [(name, path if name == ":path" else value) for name, value in REQUEST_HEADERS]
-
-
 WATCH = headers_for(f"/{HEALTH}/Watch")
 
 
