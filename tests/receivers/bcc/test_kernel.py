@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,8 +15,7 @@ import pytest
 from otel_zernel.errors import CannotStart
 from otel_zernel.testing import until
 from otel_zernel_receivers.bcc import BccReceiver
-from otel_zernel_receivers.bcc.process import ChildFailed
-from tests.receivers.bcc.programs import by_series, receiver, require_bcc, values
+from tests.receivers.bcc.programs import receiver, require_bcc, values
 
 LIBRARY = """
 #include <unistd.h>
@@ -293,21 +291,6 @@ def test_the_child_ends_with_the_receiver(library: Path) -> None:
     bcc.close()
     bcc.close()
     assert not Path(f"/proc/{child}").exists()
-
-
-def test_a_killed_child_costs_one_scrape(library: Path) -> None:
-    with closing(receiver({"work": counting(library)})) as bcc, caller(library) as process:
-        bcc.scrape()
-        call(process, 1)
-        before = next(iter(by_series(bcc.scrape()).values()))
-        os.kill(child_of(bcc), signal.SIGKILL)
-        with pytest.raises(ChildFailed, match="status -9"):
-            bcc.scrape()
-        assert list(values(bcc.scrape()).values()) == [None]
-        call(process, 1, 1)
-        after = next(point for point in by_series(bcc.scrape()).values() if point)
-        assert (before.as_int, after.as_int) == (1, 2)
-        assert after.start_time_unix_nano > before.time_unix_nano
 
 
 async def test_the_child_dies_with_a_killed_collector(library: Path) -> None:

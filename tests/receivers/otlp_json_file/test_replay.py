@@ -6,7 +6,6 @@ Files that grow: appended records are emitted once, also over a restart.
 import asyncio
 import gzip
 import io
-import json
 import tracemalloc
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -106,14 +105,6 @@ async def test_times_are_shifted_to_the_replay_and_are_never_ahead_of_the_clock(
     assert record.observed_time_unix_nano == began + 20 * SECOND // speed
     assert record.time_unix_nano == 0, "a time that is not set stays so"
     assert clock.time_ns() == pytest.approx(began + 20 * SECOND // speed, abs=1e6)
-
-
-async def test_recorded_times_stay_without_a_shift(tmp_path: Path) -> None:
-    path = tmp_path / "out.bin"
-    batch = gauge(1)
-    await write(path, batch, format="proto")
-    (came,) = await Replay().run(path, speed=1)
-    assert came.bytes_of("metrics") == batch.bytes_of("metrics")
 
 
 class Enough(Exception):
@@ -252,14 +243,6 @@ async def test_a_pattern_without_a_file_is_an_error_at_the_start(tmp_path: Path)
 def test_options_that_contradict_each_other_are_errors(config: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         receiver(**{"include": ["a.json"], **config})
-
-
-async def test_unknown_fields_are_ignored(tmp_path: Path) -> None:
-    path = tmp_path / "out.json"
-    point = {"asInt": "7", "ofTheFuture": [1]}
-    text = {"resourceMetrics": [{"scopeMetrics": [{"metrics": [{"name": "n", "gauge": {"dataPoints": [point]}}]}]}]}
-    path.write_text(json.dumps(text, indent=None) + "\n")
-    assert values(await Replay().run(path)) == [7]
 
 
 class Following:

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from websockets.asyncio.server import ServerConnection, serve
 
-from otel_zernel.otlp.staleness import has_no_value
 from otel_zernel.testing import until
 from otel_zernel_receivers.zernel.message import MOST_PROCESSES, FeedMessage, UnreadableMessage, read_message
 from otel_zernel_receivers.zernel.series import FeedSeries
@@ -149,16 +148,6 @@ def test_an_end_that_was_refused_is_repeated() -> None:
     assert rows_of(series.ends(3)) == first
     series.accepted()
     assert series.ends(4).item_count == 0
-
-
-def test_an_ended_series_has_the_flag_of_otlp() -> None:
-    series = FeedSeries({"host.name": "n1"})
-    series.batch(read_message(json.dumps({"gpu_utilization": WHOLE["gpu_utilization"]}).encode()), 1)
-    series.accepted()
-    batch = series.ends(2)
-    (metric, *_) = batch.metrics.resource_metrics[0].scope_metrics[0].metrics
-    assert has_no_value(metric.gauge.data_points[0])
-    assert metric.gauge.data_points[0].time_unix_nano == 2
 
 
 DEEP = '{"a":' * 200 + "1" + "}" * 200

@@ -188,12 +188,6 @@ async def test_malformed_labels_cost_only_the_labels(receive: Receive) -> None:
     assert run.dropped == {}
 
 
-async def test_columns_may_be_in_any_order_with_others_between_them(receive: Receive) -> None:
-    header = "\ufeffextra,value,uuid,Hostname,gpu_id,metric_name,timestamp\r\n"
-    run = await receive(header + "?,61,GPU-a,node-1,0,DCGM_FI_DEV_GPU_TEMP,1752871354\r\n")
-    assert run.points == [("hw.temperature", TIME, 61)]
-
-
 async def test_the_wide_layout_makes_a_point_per_filled_cell(receive: Receive) -> None:
     header = "timestamp,gpu_id,hostname,gpu_utilization,memory_utilization,memory_used_mb,temperature,power_draw\n"
     run = await receive(header + "1752871354,0,node-1,50,25,1024,,99.5\n1752871355,0,node-1,x,,,,\n", layout="wide")
@@ -222,12 +216,6 @@ async def test_a_custom_wide_layout(receive: Receive) -> None:
     assert attributes(resource.resource) == {"host.name": "n1"}
     assert attributes(points(busy)[0]) == {}
     assert (busy.unit, joules.unit, joules.sum.is_monotonic) == ("1", "J", True)
-
-
-async def test_a_custom_long_layout(receive: Receive) -> None:
-    layout = {"timestamp": "t", "attributes": {"pid": "p"}, "metric": "m", "value": "v"}
-    run = await receive("t,p,m,v\n1752871354,7,a,1\n1752871354,7,b,2\n1752871354,8,a,3\n", layout=layout)
-    assert sorted(run.points) == [("a", TIME, 1), ("a", TIME, 3), ("b", TIME, 2)]
 
 
 NAMES = st.from_regex(r"[a-zA-Z_][a-zA-Z0-9_]*", fullmatch=True)

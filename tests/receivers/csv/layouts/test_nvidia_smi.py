@@ -21,7 +21,7 @@ from otel_zernel_receivers.nvml.readings.board import BOARD
 from otel_zernel_receivers.nvml.readings.fields import FIELDS as NVML_FIELDS
 from tests.otlp import rows_in
 from tests.receivers.csv.parsing.test_parsing import lines_of, plain
-from tests.receivers.csv.running import Receive, Run, attributes
+from tests.receivers.csv.running import Receive, Run, attributes, receiver
 
 HEADER = "timestamp, index, uuid, name, utilization.gpu [%], memory.used [MiB], power.draw [W], pstate"
 GPU = "GPU-5fd4f087-86f3-7a43-b711-4771313afc50, NVIDIA H100 80GB HBM3"
@@ -62,24 +62,20 @@ async def test_values_with_and_without_units_become_the_same_metrics(receive: Re
     }
 
 
-async def test_a_repeated_header_is_skipped_and_a_message_of_the_driver_is_logged(
-    receive: Receive, caplog: pytest.LogCaptureFixture
-) -> None:
-    message = "Unable to determine the device handle for GPU 0000:3B:00.0: Unknown Error"
-    first, second = (row(value, "1 MiB", "1 W", "P2") for value in ("10 %", "20 %"))
-    run = await receive(f"{HEADER}\n{first}\n{message}\n{HEADER}\n{second}\n")
-    assert [value for name, _, value in run.points if name == "hw.gpu.utilization"] == [0.1, 0.2]
-    assert run.dropped == {"message of nvidia-smi": 1}
-    assert any(f"nvidia-smi reports: {message}" in text for text in caplog.messages)
-
-
 @pytest.mark.parametrize(
-    "message", ["GPU is lost", "GPU 00000000:3B:00.0 is lost", "GPU requires reset", "NVIDIA-SMI has failed because"]
+    "message",
+    [
+        "Unable to determine the device handle for GPU 0000:3B:00.0: Unknown Error",
+        *("GPU is lost", "GPU 00000000:3B:00.0 is lost", "GPU requires reset", "NVIDIA-SMI has failed because"),
+    ],
 )
-async def test_messages_between_the_rows_are_told_from_rows(receive: Receive, message: str) -> None:
-    run = await receive(f"{HEADER}\n{message}\n{row('10 %', '1 MiB', '1 W', 'P2')}\n")
+async def test_messages_between_the_rows_are_told_from_rows_and_logged(
+    receive: Receive, caplog: pytest.LogCaptureFixture, message: str
+) -> None:
+    run = await receive(f"{HEADER}\n{message}\n{HEADER}\n{row('10 %', '1 MiB', '1 W', 'P2')}\n")
     assert len(run.points) == 4
     assert run.dropped == {"message of nvidia-smi": 1}
+    assert any(f"nvidia-smi reports: {message}" in text for text in caplog.messages)
 
 
 async def test_a_file_without_header_needs_its_names(receive: Receive) -> None:
@@ -98,9 +94,7 @@ async def test_times_without_zone_are_in_the_configured_one(receive: Receive, zo
     assert run.points[0][1] == round(there.timestamp() * 1000) * 10**6
 
 
-def test_an_unknown_zone_is_an_error(receive: Receive) -> None:
-    from tests.receivers.csv.running import receiver
-
+def test_an_unknown_zone_is_an_error() -> None:
     with pytest.raises(ValueError, match="this machine has no time zone 'Europe/Atlantis'"):
         receiver(files=["a.csv"], timezone="Europe/Atlantis")
 
