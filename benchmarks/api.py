@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 
 import psutil
 
-from benchmarks import BenchmarkRow
+from benchmarks import BenchmarkRow, cpu_of
 
 REQUESTS = 5_000
 CLIENTS = 1_000
@@ -130,7 +130,6 @@ async def _listen(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter
 
 async def _cpu(process: psutil.Process, work: Callable[[], Awaitable[None]]) -> float:
     """The CPU time that the process takes meanwhile, in s."""
-    before = process.cpu_times()
+    before = cpu_of(process)
     await work()
-    after = process.cpu_times()
-    return after.user + after.system - before.user - before.system
+    return cpu_of(process) - before

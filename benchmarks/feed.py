@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 
-from benchmarks import BenchmarkRow
+from benchmarks import BenchmarkRow, cpu_seconds
 from otel_zernel.testing import until
 from otel_zernel_exporters.websocket import WebSocketExporter
 from tests.exporters.websocket.feeds import FeedRun, explicit, feeding, memory
@@ -59,10 +59,7 @@ def _state() -> Iterator[BenchmarkRow]:
             feed.feed.add(batch)
     spent = (time.process_time() - begun) / 10
     yield BenchmarkRow("feed: a second of 64 ranks, CPU", f"{spent * 1e3:.1f} ms", "<= 50 ms", spent <= 0.05)
-    begun = time.process_time()
-    for _ in range(10):
-        feed.feed.message()
-    spent = (time.process_time() - begun) / 10
+    spent = cpu_seconds(feed.feed.message, 10)
     yield BenchmarkRow("feed: a message of 64 ranks, CPU", f"{spent * 1e3:.2f} ms", "<= 5 ms", spent <= 0.005)
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import psutil
 
-from benchmarks import BenchmarkRow
+from benchmarks import BenchmarkRow, cpu_of
 
 WORKERS = int(os.environ.get("FLEET_WORKERS", "10000"))
 SECONDS = float(os.environ.get("FLEET_SECONDS", "20"))
@@ -74,14 +74,14 @@ def measure(method: str) -> FleetFigures:
             memory = server.memory_info().rss - before
             time.sleep(_SETTLING)
             _handled(master)
-            cpu, begun = _cpu(server), time.monotonic()
+            cpu, begun = cpu_of(server), time.monotonic()
             with _process("probe", str(ports[0]), str(SECONDS / 4), method) as probe:
                 raw = json.loads(_line(probe))
             with _workers(ports[0], 1, method, "probe", interval=0.02, seconds=SECONDS / 4) as client:
                 _line(client)
                 probed = json.loads(_line(client))
             handled = _handled(master)
-            cpu = _cpu(server) - cpu
+            cpu = cpu_of(server) - cpu
             beats = WORKERS * (time.monotonic() - begun) / INTERVAL + raw["count"] + probed["count"]
             one, all_, size = _queries(ports[1])
     return FleetFigures(
@@ -161,11 +161,6 @@ def _get(connection: socket.socket, path: str) -> tuple[float, int]:
     taken = (time.perf_counter() - start) * 1e3
     time.sleep(0.01)
     return taken, size
-
-
-def _cpu(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return float(times.user + times.system)
 
 
 def _workers(

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 
 import psutil
 
-from benchmarks import BenchmarkRow
+from benchmarks import BenchmarkRow, cpu_seconds
 from otel_zernel.clock import SystemClock
 from otel_zernel.component import PartialScrape
 from otel_zernel.testing import make_context
@@ -59,10 +59,7 @@ def _cost(scrape: Callable[[], None]) -> float:
     """CPU seconds of a scrape, after two others."""
     for _ in range(2):
         scrape()
-    start = time.process_time()
-    for _ in range(SCRAPES):
-        scrape()
-    return (time.process_time() - start) / SCRAPES
+    return cpu_seconds(scrape, SCRAPES)
 
 
 def _scraping(scrapers: dict[str, None]) -> Callable[[], None]:

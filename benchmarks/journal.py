@@ -5,12 +5,11 @@ The ratios depend on the disk: `fdatasync` alone is measured in the same run.
 
 import asyncio
 import os
-import resource
 import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 
 from benchmarks import BenchmarkRow
 from otel_zernel.clock import SystemClock
@@ -20,11 +19,6 @@ SIZE = 100_000
 """Bytes of a batch of 360 points with 8 attributes each."""
 SECONDS = 2.0
 """For each row."""
-
-
-def cpu_seconds() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
 
 
 def data_syncs(folder: Path) -> float:
@@ -43,7 +37,7 @@ async def rates(folder: Path, senders: int) -> tuple[float, float, float]:
     """Batches per second, CPU microseconds a batch, and the p99 of an append in ms, with concurrent senders."""
     journal = await FileJournal.open(folder, SystemClock())
     data, waits = os.urandom(SIZE), []
-    started, cpu = perf_counter(), cpu_seconds()
+    started, cpu = perf_counter(), process_time()
 
     async def send() -> None:
         while (begun := perf_counter()) < started + SECONDS:
@@ -53,7 +47,7 @@ async def rates(folder: Path, senders: int) -> tuple[float, float, float]:
             journal.remove(record)
 
     await asyncio.gather(*(send() for _ in range(senders)))
-    elapsed, used = perf_counter() - started, cpu_seconds() - cpu
+    elapsed, used = perf_counter() - started, process_time() - cpu
     await journal.close()
     waits.sort()
     return len(waits) / elapsed, used / len(waits) * 1e6, waits[int(len(waits) * 0.99)] * 1e3

@@ -5,7 +5,7 @@ import json
 import subprocess
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -14,7 +14,7 @@ from typing import Any
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
-from benchmarks import BenchmarkRow
+from benchmarks import BenchmarkRow, seconds
 from otel_zernel.batch import Batch
 from otel_zernel.clock import SystemClock
 from otel_zernel.component import Processor
@@ -106,18 +106,12 @@ def _pods() -> list[BenchmarkRow]:
         _put(table, page)
     held = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
-    longest = max(min(_timed(partial(_put, table, page)) for _ in range(5)) for page in pages) * 1e3
+    longest = max(min(seconds(partial(_put, table, page)) for _ in range(5)) for page in pages) * 1e3
     bar = f"<= {HOLD_BAR_MS:g} ms"
     return [
         BenchmarkRow("kubernetes: a page of 50 pods", f"{longest:.1f} ms", bar, longest <= HOLD_BAR_MS),
         BenchmarkRow("kubernetes: memory", f"{held / PODS / 1e3:.1f} kB a pod"),
     ]
-
-
-def _timed(work: Callable[[], None]) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
 
 
 def _put(table: PodTable, page: str) -> None:

@@ -18,7 +18,7 @@ from time import perf_counter
 import asyncpg
 import psutil
 
-from benchmarks import BenchmarkRow
+from benchmarks import BenchmarkRow, cpu_of
 from benchmarks.sql.writing import GPUS, METRICS, NOW_NS, OPTIONS, batches
 from otel_zernel.batch import Batch
 from otel_zernel_libraries.store.config import WritableStoreConfig
@@ -190,11 +190,11 @@ async def _beside_starlette(process: psutil.Process, connection: Connection, que
 async def _rate(process: psutil.Process, connection: Connection, query: str) -> tuple[float, float]:
     """Requests a second, and CPU seconds of the server for each."""
     await _ask(connection, query)
-    before, begun = process.cpu_times(), perf_counter()
+    before, begun = cpu_of(process), perf_counter()
     for _ in range(REQUESTS):
         await _ask(connection, query)
-    taken, after = perf_counter() - begun, process.cpu_times()
-    return REQUESTS / taken, (after.user + after.system - before.user - before.system) / REQUESTS
+    taken, cpu = perf_counter() - begun, cpu_of(process) - before
+    return REQUESTS / taken, cpu / REQUESTS
 
 
 async def _memory(process: psutil.Process, port: int, query: str) -> BenchmarkRow:

@@ -1,13 +1,13 @@
 """Deltas to cumulative sums and histograms: the rate, and the memory for a series."""
 
-import time
 import tracemalloc
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData
 
-from benchmarks import BenchmarkRow
+from benchmarks import BenchmarkRow, seconds
 from otel_zernel.batch import Batch
 from otel_zernel.testing import Dropped, FakeClock
 from otel_zernel_libraries.histograms.temporality import SeriesMemoryConfig, ToCumulative
@@ -27,22 +27,15 @@ def _rows(name: str, make: Callable[[int], Metric]) -> list[BenchmarkRow]:
     batches = [_batch(make(step)) for step in range(4)]
     tracemalloc.start()
     before, _ = tracemalloc.get_traced_memory()
-    _convert(conversion, batches[0])
+    conversion.convert(batches[0], Dropped())
     del batches[0]
     held = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
-    spent = [_convert(conversion, batch) for batch in batches]
+    spent = [seconds(partial(conversion.convert, batch, Dropped())) for batch in batches]
     return [
         BenchmarkRow(f"delta to cumulative, {name}", f"{min(spent) / SERIES * 1e6:.1f} us a point"),
         BenchmarkRow(f"  {name}: memory", f"{held / SERIES / 1e3:.2f} kB a series"),
     ]
-
-
-def _convert(conversion: ToCumulative, batch: Batch) -> float:
-    """The time of a batch, in s."""
-    start = time.perf_counter()
-    conversion.convert(batch, Dropped())
-    return time.perf_counter() - start
 
 
 def _batch(metric: Metric) -> Batch:

@@ -8,7 +8,6 @@ import json
 import os
 import statistics
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -16,9 +15,9 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks import BenchmarkRow
-from benchmarks.causes.real import OF_MACHINE, REAL, needs, result_of, watched_plant
-from benchmarks.training.runs import ROOT
-from tests.receivers.ebpf.jobs.pytorch.torches import INSTALLED, OLD
+from benchmarks.causes import PYTHON, count_row, print_rows, tried
+from benchmarks.causes.real import OF_MACHINE, REAL, result_of, watched_plant
+from benchmarks.training.runs import ROOT, launcher
 
 JOBS: Final = (
     "tokenizer in the loop",
@@ -75,16 +74,11 @@ def run() -> Iterator[BenchmarkRow]:
 
 def rows(names: Iterable[str]) -> Iterator[BenchmarkRow]:
     """The results of the named jobs."""
-    if missing := needs():
-        yield BenchmarkRow("causes: advices followed", missing)
-        return
-    results = []
-    for name in names:
-        results.append(advised(name))
-        yield BenchmarkRow("causes, advice followed", results[-1].text)
-    faster = sum(one.is_faster for one in results)
-    text = f"{faster} of {len(results)}"
-    yield BenchmarkRow("causes: faster by the first advice", text, "all", faster == len(results))
+    return tried("advice followed", names, advised, judged)
+
+
+def judged(results: list[Advised]) -> Iterator[BenchmarkRow]:
+    yield count_row("faster by the first advice", sum(result.is_faster for result in results), len(results))
 
 
 def advised(name: str) -> Advised:
@@ -98,12 +92,10 @@ def advised(name: str) -> Advised:
 
 def _gains(name: str, advice: str) -> tuple[float, ...]:
     """By which part a step of the job is shorter after the advice. The job is not watched."""
-    ranks = REAL[name].ranks
-    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"] if ranks > 1 else []
     with tempfile.TemporaryDirectory() as folder:
         program = ["-m", "benchmarks.training.advised", name, advice, folder]
         subprocess.run(
-            [str(INSTALLED / OLD / "bin/python"), *launcher, *program],
+            [PYTHON, *launcher(REAL[name].ranks), *program],
             cwd=ROOT,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
             check=False,  # an advice without a change has no result
@@ -115,5 +107,4 @@ def _gains(name: str, advice: str) -> tuple[float, ...]:
 
 
 if __name__ == "__main__":
-    for row in rows(sys.argv[1:] or JOBS):
-        print(f"{row.name}: {row.value} {row.bar}", flush=True)
+    print_rows(rows, JOBS)

@@ -21,10 +21,10 @@ from typing import Any, Final
 import psutil
 
 from benchmarks import BenchmarkRow
+from benchmarks.causes import PYTHON, needs
 from benchmarks.causes.real import HEALTHY, OF_MACHINE, REAL
-from benchmarks.training.runs import ROOT
+from benchmarks.training.runs import ROOT, launcher
 from otel_zernel import __version__
-from tests.receivers.ebpf.jobs.pytorch.torches import INSTALLED, OLD
 
 JOBS: Final = (
     "collate in the main process",
@@ -40,7 +40,6 @@ JOBS: Final = (
 TRACEML, PY_SPY = "0.5.0", "0.4.3"
 PEERS: Final = (f"traceml-ai=={TRACEML}", f"py-spy=={PY_SPY}")
 FOLDER: Final = ROOT / "build/peers"
-PYTHON: Final = INSTALLED / OLD / "bin/python"
 SECONDS: Final = 15
 """For which `why` and py-spy watch."""
 STEPS: Final = 600
@@ -71,8 +70,8 @@ def rows(names: Iterable[str]) -> Iterator[BenchmarkRow]:
 
 def _missing() -> str:
     """What is missing, as a sentence; empty if there is all. It installs the peers."""
-    if not PYTHON.exists() or os.geteuid() != 0:
-        return "needs `make torches` and root"
+    if missing := needs():
+        return missing
     if all((FOLDER / of_peer).exists() for of_peer in ("bin/py-spy", "traceml_ai")):
         return ""
     install = [str(PYTHON), "-m", "pip", "install", "--quiet", "--target", str(FOLDER), *PEERS]
@@ -84,9 +83,8 @@ def _missing() -> str:
 def training(program: str, *words: str, ranks: int = 1) -> Iterator[int]:
     """Trains until the end of the block, which begins with the first output of the program of this path. The value is
     the pid of the program, or of its launcher. Raises RuntimeError if it does not train."""
-    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"] if ranks > 1 else []
     with tempfile.TemporaryFile() as output:
-        job = subprocess.Popen([PYTHON, *launcher, program, *words], cwd=ROOT, env=environment(), stdout=output)
+        job = subprocess.Popen([PYTHON, *launcher(ranks), program, *words], cwd=ROOT, env=environment(), stdout=output)
         try:
             until = time.monotonic() + PATIENCE
             while not os.fstat(output.fileno()).st_size:
@@ -149,7 +147,7 @@ def _why(name: str) -> str:
     """The first sentence, and the first cause that is one of the job: its place, its line and its first advice."""
     with _planted(name) as pid:
         job = said_by_why(pid)
-    own = next((one for one in job["causes"] if one["cause"] not in OF_MACHINE), None)
+    own = next((cause for cause in job["causes"] if cause["cause"] not in OF_MACHINE), None)
     if own is None:
         return str(job["why"])
     place = "/".join(str(own[key]) for key in ("cause", "position", "activity") if own[key])

@@ -3,17 +3,23 @@
 Right is that nothing is worth changing, or a wait for CPUs that others use. The machine must be quiet.
 """
 
-import os
-import sys
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from benchmarks import BenchmarkRow
-from benchmarks.causes.beside import PYTHON, said_by_why, training
+from benchmarks.causes import count_row, print_rows, tried
+from benchmarks.causes.beside import said_by_why, training
 from benchmarks.causes.real import OF_MACHINE
 
 PROGRAMS: Final = {"gpt": 1, "cnn": 1, "ranks": 2, "lstm": 1, "trainer": 1}
 """The ranks by program of benchmarks/training/healthy."""
+
+
+class Answered(NamedTuple):
+    """What `why` says of a program."""
+
+    text: str
+    is_right: bool
 
 
 def run() -> Iterator[BenchmarkRow]:
@@ -22,17 +28,19 @@ def run() -> Iterator[BenchmarkRow]:
 
 def rows(names: Iterable[str]) -> Iterator[BenchmarkRow]:
     """The answers on the named programs."""
-    if not PYTHON.exists() or os.geteuid() != 0:
-        yield BenchmarkRow("causes: healthy programs", "needs `make torches` and root")
-        return
-    right, count = 0, 0
-    for name in names:
-        with training(f"benchmarks/training/healthy/{name}.py", ranks=PROGRAMS[name]) as pid:
-            job = said_by_why(pid)
-        is_right = all(cause["cause"] in OF_MACHINE for cause in job["causes"])
-        right, count = right + is_right, count + 1
-        yield BenchmarkRow(f"causes, healthy: {name}", "; ".join([job["why"], *map(_text, job["causes"])]))
-    yield BenchmarkRow("causes: healthy programs", f"{right} of {count} without a cause", "all", right == count)
+    return tried("healthy programs", names, answered, judged)
+
+
+def answered(name: str) -> Answered:
+    """Trains, and asks `why` meanwhile."""
+    with training(f"benchmarks/training/healthy/{name}.py", ranks=PROGRAMS[name]) as pid:
+        job = said_by_why(pid)
+    is_right = all(cause["cause"] in OF_MACHINE for cause in job["causes"])
+    return Answered("; ".join([f"{name}: {job['why']}", *map(_text, job["causes"])]), is_right)
+
+
+def judged(answers: list[Answered]) -> Iterator[BenchmarkRow]:
+    yield count_row("healthy programs without a cause", sum(answer.is_right for answer in answers), len(answers))
 
 
 def _text(cause: dict[str, Any]) -> str:
@@ -41,5 +49,4 @@ def _text(cause: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    for row in rows(sys.argv[1:] or PROGRAMS):
-        print(f"{row.name}: {row.value} {row.bar}", flush=True)
+    print_rows(rows, PROGRAMS)

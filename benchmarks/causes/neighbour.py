@@ -8,14 +8,14 @@ whose truth is noise, because other programs come and go, does not count.
 import multiprocessing
 import os
 import random
-import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
 from benchmarks import BenchmarkRow
-from benchmarks.causes.real import Result, needs, result_of, watched_plant
+from benchmarks.causes import print_rows, tried
+from benchmarks.causes.real import TriedJob, result_of, watched_plant
 
 JOBS: Final = (
     "tokenizer in the loop",
@@ -43,23 +43,25 @@ def run() -> Iterator[BenchmarkRow]:
 
 def rows(names: Iterable[str]) -> Iterator[BenchmarkRow]:
     """The results of the named jobs."""
-    if missing := needs():
-        yield BenchmarkRow("causes: beside a neighbour", missing)
-        return
-    results = []
-    for name in names:
-        with neighbours():
-            results.append(result_of(name, *watched_plant(name)))
-        yield BenchmarkRow("causes, beside a neighbour", results[-1].text)
-    measured = [one for one in results if one.is_valid]
-    inside = sum(_is_inside(one, 0.0) for one in measured)
-    near = sum(_is_inside(one, 2.0) for one in measured)
+    return tried("beside a neighbour", names, beside_others, judged)
+
+
+def beside_others(name: str) -> TriedJob:
+    """Runs a job beside other programs."""
+    with neighbours():
+        return result_of(name, *watched_plant(name))
+
+
+def judged(results: list[TriedJob]) -> Iterator[BenchmarkRow]:
+    measured = [result for result in results if result.is_valid]
+    inside = sum(_is_inside(result, 0.0) for result in measured)
+    near = sum(_is_inside(result, 2.0) for result in measured)
     text = f"{inside} of {len(measured)}; {near} with the noise of the truth"
     is_met = inside >= INSIDE * len(results)
     yield BenchmarkRow("causes: beside a neighbour, truth in the bounds", text, ">= 9 of 10", is_met)
 
 
-def _is_inside(result: Result, errors: float) -> bool:
+def _is_inside(result: TriedJob, errors: float) -> bool:
     """Whether the bounds contain all truths, within so many standard errors of each."""
     room = errors * result.noise
     for planted, truth in result.truths.items():
@@ -100,5 +102,4 @@ def _take(cpu: int) -> None:
 
 
 if __name__ == "__main__":
-    for row in rows(sys.argv[1:] or JOBS):
-        print(f"{row.name}: {row.value} {row.bar}", flush=True)
+    print_rows(rows, JOBS)

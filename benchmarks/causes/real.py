@@ -6,16 +6,13 @@ quiet: a row shows the standard error of the truth.
 """
 
 import math
-import os
 import statistics
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from benchmarks import BenchmarkRow
-from benchmarks.causes import error_rows
+from benchmarks.causes import PYTHON, count_row, error_rows, print_rows, tried
 from benchmarks.training.runs import Run, Truth, live_planted
 from otel_zernel.batch import Batch
 from otel_zernel.testing import make_context
@@ -114,6 +111,7 @@ HEALTHY: Final = {
     "nothing, clipping": 1,
 }
 """The ranks of jobs without a cause."""
+JOBS: Final = (*REAL, *PAIRS, *HEALTHY)
 OF_MACHINE: Final = frozenset({CauseName.CPU_TAKEN, CauseName.THREADS})
 """True causes of a healthy job: other programs, or its ranks, want to run on its CPUs."""
 _AND: Final = " and "
@@ -126,7 +124,7 @@ _VISIBLE: Final = 0.03
 
 
 @dataclass(frozen=True)
-class Result:
+class TriedJob:
     """What the answer on a job says of its planted causes, and what is true."""
 
     name: str
@@ -143,8 +141,8 @@ class Result:
     @property
     def errors(self) -> list[float]:
         """Of the gains."""
-        found = [(truth, self.cause(planted)) for planted, truth in self.truths.items() if planted in REAL]
-        return [abs((cause.share if cause else 0.0) - truth) for truth, cause in found]
+        named = [(truth, self.cause(planted)) for planted, truth in self.truths.items() if planted in REAL]
+        return [abs((cause.share if cause else 0.0) - truth) for truth, cause in named]
 
     @property
     def is_valid(self) -> bool:
@@ -168,7 +166,7 @@ class Result:
         if self.answer is None or not self.answer.causes or self.name in HEALTHY:
             return self.name in HEALTHY
         lead = self.answer.causes[0]
-        planted = next((REAL[one] for one in self.truths if one in REAL and _is(one, lead)), None)
+        planted = next((REAL[name] for name in self.truths if name in REAL and _is(name, lead)), None)
         return bool(planted and lead.advice and planted.advice in lead.advice[0])
 
     @property
@@ -204,52 +202,33 @@ def _is(planted: str, cause: Cause) -> bool:
 
 
 def run() -> Iterator[BenchmarkRow]:
-    return rows([*REAL, *PAIRS, *HEALTHY])
+    return rows(JOBS)
 
 
 def rows(names: Iterable[str]) -> Iterator[BenchmarkRow]:
     """The results of the named jobs."""
-    if missing := needs():
-        yield BenchmarkRow("causes: real jobs", missing)
-        return
-    results = []
-    for name in names:
-        results.append(result_of(name, *watched_plant(name)))
-        yield BenchmarkRow("causes", results[-1].text)
-    valid = [one for one in results if one.is_valid]
-    errors = [error for one in valid for error in one.errors]
+    return tried("real jobs", names, lambda name: result_of(name, *watched_plant(name)), judged)
+
+
+def judged(results: list[TriedJob]) -> Iterator[BenchmarkRow]:
+    valid = [result for result in results if result.is_valid]
+    errors = [error for result in valid for error in result.errors]
     if errors:
         yield from error_rows("causes: real jobs", errors)
-    right = sum(one.lead_is_right for one in valid)
-    yield BenchmarkRow("causes: real jobs, the lead is right", f"{right} of {len(valid)}", "all", right == len(valid))
-    advised = sum(one.advice_is_right for one in valid)
-    yield BenchmarkRow(
-        "causes: real jobs, the first advice is right", f"{advised} of {len(valid)}", "all", advised == len(valid)
-    )
-    measured = f"{len(valid)} of {len(results)}"
-    yield BenchmarkRow("causes: real jobs, faster without the cause", measured, "all", len(valid) == len(results))
+    yield count_row("real jobs, the lead is right", sum(result.lead_is_right for result in valid), len(valid))
+    yield count_row("real jobs, the first advice is right", sum(result.advice_is_right for result in valid), len(valid))
+    yield count_row("real jobs, faster without the cause", len(valid), len(results))
 
 
 def watched_plant(name: str) -> Run:
     """Runs a job: what the receiver emits while it runs with its causes, and the truths of its ranks."""
-    plants = [REAL[one] for one in name.split(_AND) if one in REAL]
-    ranks = max((one.ranks for one in plants), default=HEALTHY.get(name, 1))
-    steps = max((one.steps for one in plants), default=160)
-    return live_planted(name, steps, ranks, str(_python()))
+    plants = [REAL[part] for part in name.split(_AND) if part in REAL]
+    ranks = max((plant.ranks for plant in plants), default=HEALTHY.get(name, 1))
+    steps = max((plant.steps for plant in plants), default=160)
+    return live_planted(name, steps, ranks, str(PYTHON))
 
 
-def needs() -> str:
-    """What real jobs need; empty if it is there."""
-    return "needs `make torches` and root" if _python() is None or os.geteuid() != 0 else ""
-
-
-def _python() -> Path | None:
-    """A version of `make torches` that every run of CI has."""
-    python = Path(__file__).parents[2] / ".torch/2.6.0/bin/python"
-    return python if python.exists() else None
-
-
-def result_of(name: str, batches: Iterable[Batch], truths: Sequence[Truth]) -> Result:
+def result_of(name: str, batches: Iterable[Batch], truths: Sequence[Truth]) -> TriedJob:
     """What the processor answers on a job, beside the truth."""
     config = PhasesProcessor.Config.model_validate({"window": "600s"})
     processor, state = PhasesProcessor(config, make_context("processors", "phases")), TrainingState()
@@ -259,22 +238,20 @@ def result_of(name: str, batches: Iterable[Batch], truths: Sequence[Truth]) -> R
     for out in processor.flush():
         state.add(out, 0.0)
     alone = len(truths) == 1
-    answers = [
-        one.answer for one in (state.processes if alone else state.jobs) if one.answer and not one.answer.unknown
-    ]
+    candidates = [part.answer for part in (state.processes if alone else state.jobs)]
+    answers = [answer for answer in candidates if answer and not answer.unknown]
     measured: Mapping[str, Sequence[float]] = truths[0]["gains"]
     gains = {planted: statistics.median(of_pairs) for planted, of_pairs in measured.items()}
     noise = max(_noise(of_pairs) for of_pairs in measured.values())
-    return Result(name, answers[0] if answers else None, gains, noise)
+    return TriedJob(name, answers[0] if answers else None, gains, noise)
 
 
 def _noise(of_pairs: Sequence[float]) -> float:
     """The standard error of the median of pairs. One pause of the machine is no noise."""
     middle = statistics.median(of_pairs)
-    spread = statistics.median(abs(one - middle) for one in of_pairs)
+    spread = statistics.median(abs(gain - middle) for gain in of_pairs)
     return _ERROR_OF_MEDIAN * _DEVIATION * spread / math.sqrt(len(of_pairs))
 
 
 if __name__ == "__main__":
-    for row in rows(sys.argv[1:] or [*REAL, *PAIRS, *HEALTHY]):
-        print(f"{row.name}: {row.value} {row.bar}", flush=True)
+    print_rows(rows, JOBS)

@@ -48,7 +48,7 @@ def _simulated() -> Iterator[BenchmarkRow]:
             else:
                 leads += 1  # too small to be named
                 continue
-            gain = next((one for one in answer.causes if one.cause is planted.name), None)
+            gain = next((cause for cause in answer.causes if cause.cause is planted.name), None)
             errors.append(abs((gain.gain if gain else 0.0) - truth) / answer.step)
             inside += bool(
                 gain and gain.gain_low - 0.005 * answer.step <= truth <= gain.gain_high + 0.005 * answer.step
@@ -78,7 +78,7 @@ def _on_devices() -> Iterator[BenchmarkRow]:
             refused += 1
             continue
         for position in (Position.LOAD, Position.AFTER_STEP):
-            before, without = (simulate(one, random.Random(number)).seconds for one in (loop, loop.without(position)))
+            before, without = (simulate(job, random.Random(number)).seconds for job in (loop, loop.without(position)))
             gain = sum(cause.share for cause in answer.causes if cause.position is position)
             errors.append(abs(gain - (1 - without / before)))
     yield from error_rows("causes: simulated devices", errors)

@@ -114,9 +114,7 @@ class _Sink(asyncio.Protocol):
             self._bodies.append(bytes(self._received[end + 4 : end + 4 + size]))
             del self._received[: end + 4 + size]
             assert isinstance(self._transport, asyncio.Transport)
-            self._transport.write(
-                b"HTTP/1.1 200 OK\r\nContent-Type: application/x-protobuf\r\nContent-Length: 0\r\n\r\n"
-            )
+            self._transport.write(_ANSWER)
 
 
 async def _serve() -> None:

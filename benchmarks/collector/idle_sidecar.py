@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks import BenchmarkRow
+from benchmarks import BenchmarkRow, cpu_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 ROWS_A_SECOND = 80
@@ -34,9 +34,9 @@ def run() -> list[BenchmarkRow]:
         with subprocess.Popen(command, env=environ, stderr=subprocess.DEVNULL) as collector:
             process = psutil.Process(collector.pid)
             _append(recording, path, WARM_UP)
-            before = sum(process.cpu_times()[:2])
+            before = cpu_of(process)
             _append(recording, path, MEASURED)
-            share = (sum(process.cpu_times()[:2]) - before) / MEASURED
+            share = (cpu_of(process) - before) / MEASURED
             memory = process.memory_info().rss / 2**20
             collector.terminate()
     return [

@@ -21,7 +21,8 @@ from typing import Any
 import psutil
 import yaml
 
-from benchmarks import BenchmarkRow
+from benchmarks import BenchmarkRow, cpu_of
+from tests.free_ports import free_port
 
 REQUESTS = int(os.environ.get("GATEWAY_REQUESTS", "4000"))
 """Requests of 1,000 points. There are 5 times as many of 10 points."""
@@ -76,7 +77,7 @@ def run() -> list[BenchmarkRow]:
 def hostile() -> BenchmarkRow:
     """The delay of an honest sender while others send 4 MB or 300 kB of hostile bytes each, from other processes."""
     with tempfile.TemporaryDirectory() as folder, _role("sink") as (_, sink_port):
-        port = _free_port()
+        port = free_port()
         with _gateway("memory", port, sink_port, Path(folder)), _role("attack", str(port)):
             paced = _send(port, sink_port, 10, int(HONEST_RATE * LATENCY_SECONDS), HONEST_RATE)
     delay = f"{paced['p50']:.1f} / {paced['p99']:.1f} ms"
@@ -110,22 +111,18 @@ def _rows(name: str, one: Figures, rotel: Figures | None, bar: float) -> list[Be
 def measure(gateway: str, load: Load) -> Figures:
     """Runs one gateway (rotel, memory or durable) under one load."""
     with tempfile.TemporaryDirectory() as folder, _role("sink") as (sink, sink_port):
-        port = _free_port()
+        port = free_port()
         with _gateway(gateway, port, sink_port, Path(folder)) as process:
             _send(port, sink_port, load.points, load.requests // 10, 0)  # warm
-            before, start = _cpu(process), time.monotonic()
+            before, start = cpu_of(process), time.monotonic()
             acknowledged = _send(port, sink_port, load.points, load.requests, 0)["points"]
-            seconds, cpu = time.monotonic() - start, _cpu(process) - before
+            seconds, cpu = time.monotonic() - start, cpu_of(process) - before
             rss = process.memory_info().rss / 1e6
             rate = load.requests / seconds / 2
             paced = _send(port, sink_port, load.points, int(rate * LATENCY_SECONDS), rate)
             assert sink.poll() is None
     points = load.points * load.requests
     return Figures(points / cpu, points / seconds, rss, paced["p50"], paced["p99"], points - acknowledged)
-
-
-def _cpu(process: psutil.Process) -> float:
-    return float(sum(process.cpu_times()[:2]))
 
 
 def _send(port: int, sink_port: int, points: int, requests: int, rate: float) -> dict[str, Any]:
@@ -165,7 +162,7 @@ def _rotel(port: int, sink: int) -> list[str]:
     assert package.origin
     program = str(Path(package.origin).parent / "rotel-agent")
     exporter = ["--exporter", "otlp", "--otlp-exporter-endpoint", f"http://localhost:{sink}"]
-    receiver = ["--otlp-grpc-endpoint", f"127.0.0.1:{port}", "--otlp-http-endpoint", f"127.0.0.1:{_free_port()}"]
+    receiver = ["--otlp-grpc-endpoint", f"127.0.0.1:{port}", "--otlp-http-endpoint", f"127.0.0.1:{free_port()}"]
     return [program, "start", *receiver, *exporter, "--otlp-exporter-compression", "none"]
 
 
@@ -200,9 +197,3 @@ def _wait_for(port: int, process: "subprocess.Popen[bytes]", log: Path) -> None:
             break
         time.sleep(0.05)
     raise RuntimeError(f"the gateway does not listen:\n{log.read_text()}")
-
-
-def _free_port() -> int:
-    with socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -1,12 +1,9 @@
 """A Prometheus page of 10,000 series with 8 labels, compared with prometheus_client's."""
 
-import time
-from collections.abc import Callable
-
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData, NumberDataPoint
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
-from benchmarks import BenchmarkRow
+from benchmarks import BenchmarkRow, seconds
 from otel_zernel.otlp.points import key_values
 from otel_zernel_libraries.prometheus import Format, Page
 
@@ -56,10 +53,3 @@ def client_registry() -> CollectorRegistry:
     for labels, value in zip(LABELS, VALUES, strict=True):
         gauge.labels(**labels).set(value)
     return registry
-
-
-def seconds(work: Callable[[], object]) -> float:
-    """The duration of the work in seconds."""
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start

@@ -1,14 +1,12 @@
 """Requests of remote write for 10,000 series with 10 labels, compared with a plain encoding by protobuf."""
 
-import time
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import cramjam
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData, NumberDataPoint
 
-from benchmarks import BenchmarkRow
+from benchmarks import BenchmarkRow, cpu_seconds
 from otel_zernel.otlp.points import key_values
 from otel_zernel_exporters.prometheusremotewrite.protocol import Encoding, Translation, Version1, Version2
 from otel_zernel_libraries.prometheus import Options
@@ -34,10 +32,10 @@ def run() -> list[BenchmarkRow]:
     encoded(second, known_to_second)
     rounds = [
         (
-            cpu(partial(translation.entries, batch, 0)),
-            cpu(partial(encoded, first, known)),
-            cpu(partial(encoded, second, known_to_second)),
-            cpu(partial(plain, plain_type, known)),
+            cpu_seconds(partial(translation.entries, batch, 0)),
+            cpu_seconds(partial(encoded, first, known)),
+            cpu_seconds(partial(encoded, second, known_to_second)),
+            cpu_seconds(partial(plain, plain_type, known)),
         )
         for batch in batches
     ]
@@ -88,10 +86,3 @@ def plain(request_type: Any, entries: list[Any]) -> None:
 
 def size(version: Encoding, entries: list[Any]) -> int:
     return sum(len(cramjam.snappy.compress_raw(request.body)) for request in version.requests(entries, LIMIT))
-
-
-def cpu(work: Callable[[], object]) -> float:
-    """The CPU time of the work in seconds."""
-    start = time.process_time()
-    work()
-    return time.process_time() - start

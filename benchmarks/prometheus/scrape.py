@@ -3,12 +3,11 @@
 import asyncio
 import sys
 import time
-from collections.abc import Callable
 from functools import partial
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from benchmarks import BenchmarkRow
+from benchmarks import BenchmarkRow, cpu_seconds
 from otel_zernel_receivers.prometheus.config.scrape import ScrapeLimits
 from otel_zernel_receivers.prometheus.pages.text import TextReader
 from otel_zernel_receivers.prometheus.points.resolving import SampleRules
@@ -124,10 +123,3 @@ def buckets(number: int) -> bytes:
 
 
 _BOUNDS = [b"0.005", b"0.01", b"0.025", b"0.05", b"0.1", b"0.25", b"0.5", b"1", b"2.5", b"5", b"10", b"+Inf"]
-
-
-def cpu_seconds(work: Callable[[], object]) -> float:
-    """The CPU time of the work in seconds."""
-    start = time.process_time()
-    work()
-    return time.process_time() - start

@@ -105,7 +105,7 @@ def _batch_of(line: bytes) -> Batch:
 
 def _kept_spans(spans: TracesData, pids: Collection[int]) -> TracesData:
     """The spans of these processes."""
-    kept = TracesData(resource_spans=[one for one in spans.resource_spans if pid_of(one) in pids])
+    kept = TracesData(resource_spans=[resource for resource in spans.resource_spans if pid_of(resource) in pids])
     for resource in kept.resource_spans:
         _rename_host(resource)
         for span in (span for scope in resource.scope_spans for span in scope.spans):
@@ -130,8 +130,8 @@ def _kept_stacks(logs: LogsData, pids: Collection[int]) -> LogsData:
     """The stacks of these processes, without the folders of this machine."""
     kept = LogsData()
     for resource in logs.resource_logs:
-        records = [one for scope in resource.scope_logs for one in scope.log_records]
-        stacks = [one for one in records if one.event_name == semconv.PROCESS_STACKS]
+        records = [record for scope in resource.scope_logs for record in scope.log_records]
+        stacks = [record for record in records if record.event_name == semconv.PROCESS_STACKS]
         if stacks and pid_of(resource) in pids:
             of_process = kept.resource_logs.add(resource=resource.resource)
             of_process.scope_logs.add(log_records=stacks)
@@ -160,7 +160,7 @@ def _rename_host(resource: ResourceSpans | ResourceMetrics | ResourceLogs) -> No
 
 def pid_of(data: ResourceSpans | ResourceMetrics | ResourceLogs) -> int:
     """The pid of a resource; 0 if it has none."""
-    return next((one.value.int_value for one in data.resource.attributes if one.key == "process.pid"), 0)
+    return next((pair.value.int_value for pair in data.resource.attributes if pair.key == "process.pid"), 0)
 
 
 def _paths(name: str) -> tuple[Path, Path]:
@@ -200,12 +200,16 @@ def live_planted(name: str, steps: int, ranks: int, python: str = sys.executable
     """Runs a loop with planted causes under the eBPF receiver, as `why` sets it. The batches have what happens while
     the loop runs with all of them."""
     program = ["-m", "benchmarks.training.planted", name, str(steps)]
-    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"] if ranks > 1 else []
-    command = [python, *launcher, *program]
+    command = [python, *launcher(ranks), *program]
     job = Job(command, ranks, frozenset({"backward"}), {"OMP_NUM_THREADS": "1"}, samples=49, stacks=True, overhead=0.1)
     batches, truths = watched(job)
     loop = truths[0]["loop"]
     return [_within(batch, loop[0], loop[-1]) for batch in batches], truths
+
+
+def launcher(ranks: int) -> list[str]:
+    """The arguments of Python that start a program on so many ranks."""
+    return ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"] if ranks > 1 else []
 
 
 def _within(batch: Batch, since: int, until: int) -> Batch:
@@ -221,7 +225,7 @@ def _within(batch: Batch, since: int, until: int) -> Batch:
                 _keep(data.data_points, lambda point: since <= point.time_unix_nano <= until)
     for logs in kept.logs.resource_logs if kept.logs else ():
         for scope_logs in logs.scope_logs:  # a record is about the time before it
-            _keep(scope_logs.log_records, lambda one: since + INTERVAL_NS <= one.time_unix_nano <= until)
+            _keep(scope_logs.log_records, lambda record: since + INTERVAL_NS <= record.time_unix_nano <= until)
     return kept
 
 
@@ -325,7 +329,7 @@ def _ended(downstream: Downstream) -> set[int]:
 
 def interval(span: Span) -> str:
     """The kind of interval of a span of the receiver."""
-    return next(one.value.string_value for one in span.attributes if one.key == "zernel.interval")
+    return next(pair.value.string_value for pair in span.attributes if pair.key == "zernel.interval")
 
 
 def _truths(folder: Path) -> list[Truth]:
