@@ -25,13 +25,7 @@ REPORT = Path(__file__).parents[2] / "docs" / "gpu_check.txt"
 
 def main(report: Path = REPORT) -> int:
     """Prints the comparison and writes it to `report`. Returns 1 if a value differs, else 0, also without a GPU."""
-    if not shutil.which("nvidia-smi"):
-        print("Nothing to check: nvidia-smi is not installed; run this on a machine with an NVIDIA GPU.")
-        return 0
-    try:
-        library = NvmlLibrary(lambda query, error: print(f"{query}: {error}"))
-    except NvmlUnavailable as problem:
-        print(f"Nothing to check: {problem}.")
+    if (library := found_library()) is None:
         return 0
     xml, scrapes = measured(library)
     lines = list(table(compare(xml, scrapes)))
@@ -42,6 +36,18 @@ def main(report: Path = REPORT) -> int:
     print(text, end="")
     report.write_text(text)
     return int(any(line.startswith("DIFFERS") for line in lines))
+
+
+def found_library() -> NvmlLibrary | None:
+    """The library of the driver. Without it, or without nvidia-smi, one sentence is printed."""
+    if not shutil.which("nvidia-smi"):
+        print("Nothing to check: nvidia-smi is not installed; run this on a machine with an NVIDIA GPU.")
+        return None
+    try:
+        return NvmlLibrary(lambda query, error: print(f"{query}: {error}"))
+    except NvmlUnavailable as problem:
+        print(f"Nothing to check: {problem}.")
+        return None
 
 
 def measured(library: NvmlLibrary) -> tuple[str, list[Batch]]:

@@ -1,7 +1,6 @@
 """`make gpu-check`: compares the nvml receiver with known loads of the GPU, and with the GPM of `nvidia-smi dmon`."""
 
 import json
-import shutil
 import subprocess
 import sys
 import time
@@ -11,8 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from otel_zernel_receivers.nvml.driver.library import NvmlLibrary, NvmlUnavailable
-from tests.gpu.check import found_gpus
+from otel_zernel_receivers.nvml.driver.library import NvmlLibrary
+from tests.gpu.check import found_gpus, found_library
 from tests.gpu.ebpf_check import PYTHON, expect, has_torch
 from tests.gpu.load_values import LoadResult, Row, expected_of_dmon, expected_of_load, scraped, table
 from tests.gpu.watched import ROOT
@@ -38,13 +37,7 @@ GPM = "1,2,3,4,5,10,11,12,13,20,21"
 
 def main(report: Path = REPORT) -> int:
     """Prints the comparison and writes it to `report`. Returns 1 if a value differs, else 0, also without a GPU."""
-    if not shutil.which("nvidia-smi"):
-        print("Nothing to check: nvidia-smi is not installed; run this on a machine with an NVIDIA GPU.")
-        return 0
-    try:
-        library = NvmlLibrary(lambda query, error: print(f"{query}: {error}"))
-    except NvmlUnavailable as problem:
-        print(f"Nothing to check: {problem}.")
+    if (library := found_library()) is None:
         return 0
     if not has_torch("torch.cuda.is_available()"):
         print(f"Nothing to check: {PYTHON} has no PyTorch with CUDA; see tests/gpu/README.md.")

@@ -69,11 +69,10 @@ def test_every_compared_metric_exists() -> None:
     assert {line.series[0] for line in LINES} <= set(METRICS)
 
 
-def test_without_a_gpu_it_prints_one_sentence(tmp_path: Path) -> None:
-    environ = {**os.environ, "PATH": str(tmp_path)}
-    ran = subprocess.run(
-        [sys.executable, "-m", "tests.gpu.check"], cwd=ROOT, env=environ, capture_output=True, text=True, check=False
-    )
+@pytest.mark.parametrize("check", ["check", "load_check"])
+def test_without_a_gpu_it_prints_one_sentence(check: str, tmp_path: Path) -> None:
+    environ, command = {**os.environ, "PATH": str(tmp_path)}, [sys.executable, "-m", f"tests.gpu.{check}"]
+    ran = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
     assert ran.returncode == 0
     assert ran.stdout.startswith("Nothing to check: ")
     assert ran.stdout.count("\n") == 1

@@ -2,9 +2,6 @@
 
 import json
 import re
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,8 +14,9 @@ from otel_zernel.batch import Batch
 from otel_zernel.otlp.json import parse_json
 from otel_zernel_receivers.ebpf.probes.libraries import PROBES
 from otel_zernel_receivers.ebpf.processes.scanner import Scanner, Selection
+from tests.collectors import ROOT as ROOT
+from tests.collectors import Collector, running_collector
 
-ROOT = Path(__file__).parents[2]
 JOB = "ZERNEL_GPU_CHECK"
 """The environment variable that selects the job."""
 PATIENCE_S = 30
@@ -42,17 +40,12 @@ def collector(folder: Path, name: str) -> Iterator[Path]:
 
     Yields the output file, which is complete afterwards. Raises RuntimeError with the log if the collector fails.
     """
-    config, log, output = (folder / file for file in ("config.yaml", "collector.log", "output.json"))
-    config.write_text(_CONFIG.format(job=JOB, name=name, output=output))
-    command = [sys.executable, "-m", "otel_zernel", "run", "--config", str(config)]
-    with log.open("wb") as errors, subprocess.Popen(command, cwd=ROOT, stderr=errors) as process:
-        try:
-            _await_attached(process, log, files=_files_of(name))
-            yield output
-        finally:
-            process.send_signal(signal.SIGTERM)
-    if process.returncode:
-        raise RuntimeError(log.read_text())
+    output = folder / "output.json"
+    with running_collector(folder, _CONFIG.format(job=JOB, name=name, output=output)) as running:
+        _await_attached(running, files=_files_of(name))
+        yield output
+    if running.process.returncode:
+        raise RuntimeError(running.log)
 
 
 def batches_of(output: Path) -> list[Batch]:
@@ -72,11 +65,11 @@ def _files_of(name: str) -> int:
     return len({used.identity for process in scan.processes for used in process.files if used.library in PROBES})
 
 
-def _await_attached(process: "subprocess.Popen[bytes]", log: Path, files: int) -> None:
+def _await_attached(running: Collector, files: int) -> None:
     """Waits until the collector has logged, for each file, that it is probed or not. Returns after `PATIENCE_S` at the
     latest."""
     until = time.monotonic() + PATIENCE_S
-    while len(_ATTACHED.findall(log.read_text())) < files and time.monotonic() < until:
-        if process.poll() is not None:
-            raise RuntimeError(f"the collector has ended unexpectedly:\n{log.read_text()}")
+    while len(_ATTACHED.findall(running.log)) < files and time.monotonic() < until:
+        if running.process.poll() is not None:
+            raise RuntimeError(f"the collector has ended unexpectedly:\n{running.log}")
         time.sleep(0.05)

@@ -115,7 +115,14 @@ async def serve_grpc(answer: AnswerGrpc, tally: Tally) -> AsyncIterator[int]:
         tally.acknowledged.update(points)
         return reply
 
-    server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+    async with serve_exports(export) as port:
+        yield port
+
+
+@asynccontextmanager
+async def serve_exports(export: Callable[[bytes, Any], Awaitable[bytes]]) -> AsyncIterator[int]:
+    """Serves requests with metrics on localhost; yields the port."""
+    server = grpc.aio.server(options=[("grpc.max_receive_message_length", 64 * MIB), ("grpc.so_reuseport", 0)])
     handler = grpc.unary_unary_rpc_method_handler(export, None, None)
     service = "opentelemetry.proto.collector.metrics.v1.MetricsService"
     server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(service, {"Export": handler})])

@@ -19,6 +19,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import ScopeMetrics as Scope
 from otel_zernel.testing import until
 from tests.collectors import collector
 from tests.receivers.otlp.serving import call, gauge
+from tests.reliability.odd_backends import serve_exports
 
 POINTS = 200
 """Points in a request."""
@@ -52,21 +53,7 @@ class Backend:
     times: bytearray = field(default_factory=bytearray)
     """How often each request arrived, by its number."""
 
-    @asynccontextmanager
-    async def serve(self) -> AsyncIterator[int]:
-        """Serves on localhost; yields the port."""
-        server = grpc.aio.server(options=[("grpc.max_receive_message_length", 64 << 20), ("grpc.so_reuseport", 0)])
-        handler = grpc.unary_unary_rpc_method_handler(self._export)
-        service = "opentelemetry.proto.collector.metrics.v1.MetricsService"
-        server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(service, {"Export": handler})])
-        port = server.add_insecure_port("127.0.0.1:0")
-        await server.start()
-        try:
-            yield port
-        finally:
-            await server.stop(None)
-
-    async def _export(self, request: bytes, _: Any) -> bytes:
+    async def export(self, request: bytes, _: Any) -> bytes:
         for resource in MetricsData.FromString(request).resource_metrics:
             for metric in resource.scope_metrics[0].metrics:
                 self.points += len(metric.gauge.data_points)
@@ -122,7 +109,7 @@ class Campaign:
     async def run(self, port: int) -> None:
         """Raises if a request is not acknowledged."""
         async with (
-            self.backend.serve() as backend,
+            serve_exports(self.backend.export) as backend,
             durable_collector(self.folder, port, backend) as collector,
             grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
         ):

@@ -10,10 +10,9 @@ from typing import Any
 import httpx
 
 from otel_zernel.otlp.json import to_json
-from otel_zernel_commands.watch.screens import FeedStatus, WatchView, draw
-from otel_zernel_commands.watch.styled import Surface, plain
+from otel_zernel_commands.watch.screens import WatchView
 from tests.collectors import collector
-from tests.commands.watch.test_terminal import assert_restored, start
+from tests.commands.watch.test_terminal import assert_restored, below_the_first, drawn, start
 from tests.commands.watch.tmux import Tmux, terminal
 from tests.examples.seed_data import recorded
 from tests.exporters.live.live_runs import SECOND
@@ -73,20 +72,14 @@ async def whole_state(port: int) -> dict[str, Any]:
             await asyncio.sleep(0.05)
 
 
-def lines_of(state: Mapping[str, Any], title: str, view: WatchView) -> list[str]:
-    """The screen without its first line, which has the age of the data."""
-    drawn = draw(state, view, FeedStatus(title, now_ms=state["time"]), Surface(*SIZE))
-    return [plain(line).rstrip() for line in drawn.lines[1:]]
-
-
 async def compare(tmux: Tmux, port: int, view: WatchView) -> str:
     """Waits until the terminal shows the state of the collector with this view."""
     shown, wanted = [""], ["?"]
     try:
         async with asyncio.timeout(PATIENCE):
             while shown != wanted:
-                wanted = lines_of(await live_state(port), f"localhost:{port}", view)
-                shown = [line.rstrip() for line in tmux.screen().splitlines()[1:]]
+                wanted = drawn(await live_state(port), f"localhost:{port}", *SIZE, view)
+                shown = below_the_first(tmux)
                 await asyncio.sleep(0.05)
     except TimeoutError:
         assert "\n".join(shown) == "\n".join(wanted)

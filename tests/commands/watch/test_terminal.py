@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,22 +37,20 @@ def tmux(tmp_path: Path) -> Iterator[Tmux]:
         yield found
 
 
-def expected(run: str, columns: int, rows: int, view: WatchView | None = None) -> list[str]:
-    """The lines below the first one, which has the local time of the state."""
-    drawn = draw(
-        job_state(8), view or WatchView(), FeedStatus(run, now_ms=job_state(8)["time"]), Surface(columns, rows)
-    )
-    return [plain(line).rstrip() for line in drawn.lines[1:]]
+def drawn(state: dict[str, Any], title: str, columns: int, rows: int, view: WatchView | None = None) -> list[str]:
+    """The lines of a screen below the first one, which has the time of the state."""
+    screen = draw(state, view or WatchView(), FeedStatus(title, now_ms=state["time"]), Surface(columns, rows))
+    return [plain(line).rstrip() for line in screen.lines[1:]]
 
 
 async def compared(tmux: Tmux, wanted: list[str]) -> None:
     """Waits until the terminal shows these lines, and compares."""
     with contextlib.suppress(TimeoutError, AssertionError):
-        await until(lambda: _below_the_first(tmux) == wanted)
-    assert _below_the_first(tmux) == wanted
+        await until(lambda: below_the_first(tmux) == wanted)
+    assert below_the_first(tmux) == wanted
 
 
-def _below_the_first(tmux: Tmux) -> list[str]:
+def below_the_first(tmux: Tmux) -> list[str]:
     return [line.rstrip() for line in tmux.screen().splitlines()[1:]]
 
 
@@ -71,7 +70,7 @@ def start(tmux: Tmux, *words: str, environ: str = "") -> None:
 async def test_the_terminal_shows_the_drawn_lines(tmux: Tmux, run: str) -> None:
     start(tmux, run)
     await tmux.shows("delays the other", "q quit")
-    await compared(tmux, expected(run, 100, 24))
+    await compared(tmux, drawn(job_state(8), run, 100, 24))
     tmux.keys("q")
     await assert_restored(tmux, 0)
 
@@ -81,7 +80,7 @@ async def test_a_new_size_draws_anew(tmux: Tmux, run: str) -> None:
     await tmux.shows("delays the other", "q quit")
     for columns, rows in ((40, 16), (140, 30)):
         tmux.resize(columns, rows)
-        await compared(tmux, expected(run, columns, rows))
+        await compared(tmux, drawn(job_state(8), run, columns, rows))
 
 
 async def test_keys_change_the_screen(tmux: Tmux, run: str) -> None:
@@ -112,7 +111,7 @@ async def test_ctrl_z_gives_the_terminal_back_and_fg_takes_it_again(tmux: Tmux, 
     await tmux.shows("Stopped")
     assert "delays the other" not in tmux.screen()
     tmux.run("fg")
-    await compared(tmux, expected(run, 100, 24))
+    await compared(tmux, drawn(job_state(8), run, 100, 24))
     tmux.keys("q")
     await tmux.lacks("delays the other")
 

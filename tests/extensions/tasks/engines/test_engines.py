@@ -1,10 +1,10 @@
 """The extension with the engines of Kubernetes and Slurm, by its API."""
 
-import asyncio
 from pathlib import Path
 
 import pytest
 
+from otel_zernel.testing import until
 from otel_zernel_extensions.tasks.config import TasksConfig
 from tests.extensions.tasks.engines.slurm.controller import FakeSlurm
 from tests.extensions.tasks.running import running
@@ -21,8 +21,7 @@ async def test_a_task_runs_on_kubernetes_and_a_restart_in_between_loses_nothing(
         async with running(tmp_path / "tasks", engine="kubernetes", kubernetes=settings) as client:
             assert (await client.post(id="bert", command=["train"])).status == 201
             await client.reaches("bert", "starting")
-            while "zernel-bert" not in cluster.objects["jobs"]:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+            await until(lambda: "zernel-bert" in cluster.objects["jobs"])
             cluster.run(pod := cluster.add_pod("zernel-bert"))
             await client.reaches("bert", "running")
             cluster.write(pod, ("2026-11-22T10:00:00Z", "step 1\n"))
@@ -52,8 +51,7 @@ async def test_a_task_runs_on_slurm_and_a_refused_one_fails_with_the_reason(tmp_
         # The jobs of FakeSlurm ended in 1970: usually, the extension would delete such old tasks.
         async with running(tmp_path / "tasks", engine="slurm", slurm=settings, retention="1000000h") as client:
             await client.post(id="bert", command=["train"])
-            while 101 not in slurm.jobs:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+            await until(lambda: 101 in slurm.jobs)
             slurm.set_state(101, "RUNNING")
             await client.reaches("bert", "running")
             slurm.set_state(101, "OUT_OF_MEMORY", code=0, signal=9)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from otel_zernel.testing import until
 from tests.extensions.tasks.running import TaskClient, running
 from tests.libraries.clients.kubernetes.cluster import FakeCluster
 from tests.libraries.clients.kubernetes.kubeconfig import write_kubeconfig
@@ -28,9 +29,7 @@ async def client(cluster: FakeCluster, tmp_path: Path) -> AsyncIterator[TaskClie
         settings = {"kubeconfig": str(tmp_path / "kubeconfig"), "image": "train:1"}
         async with running(tmp_path / "tasks", engine="kubernetes", kubernetes=settings) as client:
             await client.post(id="bert", command=["train"])
-            async with asyncio.timeout(60):
-                while "zernel-bert" not in cluster.objects["jobs"]:  # noqa: ASYNC110
-                    await asyncio.sleep(0.01)
+            await until(lambda: "zernel-bert" in cluster.objects["jobs"], within=60)
             yield client
 
 
@@ -113,9 +112,7 @@ async def test_an_image_name_that_is_not_valid_fails_the_task_and_frees_its_plac
     cluster.set_state(pod, "Pending", {"waiting": {"reason": "InvalidImageName", "message": INVALID}})
     task = await client.end("bert")
     assert (task["status"], task["reason"]) == ("failed", f"InvalidImageName: {INVALID}")
-    async with asyncio.timeout(60):
-        while "zernel-bert" in cluster.objects["jobs"]:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    await until(lambda: "zernel-bert" not in cluster.objects["jobs"], within=60)
     assert (await client.get("bert")) == task
     logs = await client.api.get("/api/tasks/bert/logs?follow=true")
     assert (logs.status, logs.json) == (404, {"error": f"the task never started: InvalidImageName: {INVALID}"})
