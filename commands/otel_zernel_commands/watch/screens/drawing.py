@@ -3,19 +3,20 @@
 Columns of the table of jobs that do not fit leave from the right.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from otel_zernel_commands.watch.reading import number, objects, rows, text
 from otel_zernel_commands.watch.screens import amounts, summary
+from otel_zernel_commands.watch.screens.columns import Column, fitting, heading
 from otel_zernel_commands.watch.screens.gpu_table import limited_gpus, shown_gpus
 from otel_zernel_commands.watch.screens.phase_bars import phase_bar
 from otel_zernel_commands.watch.screens.rank_rows import RankFields, shown_ranks
 from otel_zernel_commands.watch.screens.rank_table import RankTable, rank_lines
 from otel_zernel_commands.watch.screens.verdicts import rank_name, verdict_sentences
 from otel_zernel_commands.watch.screens.watch_view import WatchView
-from otel_zernel_commands.watch.styled import StyledLine, StyledSpan, Surface, cells, clipped
+from otel_zernel_commands.watch.styled import StyledLine, StyledSpan, Surface, clipped
 from otel_zernel_libraries.training import PHASE_WORDS
 
 State = Mapping[str, Any]
@@ -98,20 +99,6 @@ def _gpus_of(state: State, members: list[str]) -> dict[str, Mapping[str, Any]]:
     return {id_: gpu for id_, gpu in objects(state, "gpus").items() if id_ in used}
 
 
-_BAR = 16
-"""Cells of the bar of the mean phases."""
-
-
-@dataclass(frozen=True, slots=True)
-class JobColumn:
-    """A column: `cell` is its text, empty if the value is not known."""
-
-    title: str
-    cell: Callable[[JobFields], str]
-    is_right: bool = True
-    most: int = 8
-
-
 def _rate(job: JobFields) -> str:
     values = job.values("step_rate")
     return amounts.rate(sum(values) / len(values)) if values else ""
@@ -127,36 +114,32 @@ def _slowest(job: JobFields) -> str:
     return amounts.seconds(values[-1]) if values else ""
 
 
-BAR = JobColumn("WHERE TIME GOES", lambda _: "x", is_right=False, most=_BAR)
-FINDING = JobColumn("FINDING", lambda job: ("! " if job.is_fault else "") + job.finding, is_right=False, most=54)
-COLUMNS = (
-    JobColumn("JOB", lambda job: job.name, is_right=False, most=20),
-    JobColumn("WHO", lambda job: job.who, is_right=False, most=12),
-    JobColumn("P50", _median),
+def _finding(job: JobFields) -> str:
+    return ("! " if job.is_fault else "") + job.finding
+
+
+BAR: Column[JobFields] = Column("WHERE TIME GOES", lambda _: "", is_right=False)
+FINDING = Column("FINDING", _finding, is_right=False, most=54, shrinks=True)
+COLUMNS: tuple[Column[JobFields], ...] = (
+    Column("JOB", lambda job: job.name, is_right=False, most=20),
+    Column("WHO", lambda job: job.who, is_right=False, most=12),
+    Column("P50", _median),
     FINDING,
-    JobColumn("STEP/S", _rate),
-    JobColumn("P99", _slowest),
+    Column("STEP/S", _rate),
+    Column("P99", _slowest),
     BAR,
 )
 
 
 def job_lines(jobs: Sequence[JobFields], surface: Surface, selected: str) -> list[StyledLine]:
     """A heading, and a line for each job. `selected` is the id of one."""
-    columns: list[tuple[JobColumn, int]] = []
-    left = surface.columns - 1
-    for column in COLUMNS:
-        widest = max((cells(surface.clean(column.cell(job))) for job in jobs), default=0)
-        width = max(min(widest, column.most), len(column.title))
-        width = min(width, left - 1) if column is FINDING else width
-        if width + 1 > left or width < len(column.title):
-            break
-        columns.append((column, width))
-        left -= width + 1
-    heading = [(surface.fit(column.title, width, right=column.is_right) + " ", "heading") for column, width in columns]
-    return [((" ", "heading"), *heading), *(_line(job, columns, surface, job.id == selected) for job in jobs)]
+    columns = fitting(COLUMNS, jobs, surface, kept=COLUMNS)
+    return [heading(columns, surface), *(_line(job, columns, surface, job.id == selected) for job in jobs)]
 
 
-def _line(job: JobFields, columns: Sequence[tuple[JobColumn, int]], surface: Surface, is_selected: bool) -> StyledLine:
+def _line(
+    job: JobFields, columns: Sequence[tuple[Column[JobFields], int]], surface: Surface, is_selected: bool
+) -> StyledLine:
     style = "selected" if is_selected else ""
     spans: list[StyledSpan] = [(">" if is_selected else " ", style)]
     for column, width in columns:

@@ -1,27 +1,17 @@
 """The table of GPUs."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from otel_zernel_commands.watch.reading import as_number, number, objects, rows, table, text
 from otel_zernel_commands.watch.screens import amounts
-from otel_zernel_commands.watch.styled import StyledLine, StyledSpan, Surface, cells
+from otel_zernel_commands.watch.screens.columns import Column, fitting, heading
+from otel_zernel_commands.watch.styled import StyledLine, StyledSpan, Surface
 from otel_zernel_libraries.training import throttle_name
 
 Gpu = Mapping[str, Any]
 _BAR = 10
 """Cells of the bar of the utilisation."""
-
-
-@dataclass(frozen=True, slots=True)
-class GpuColumn:
-    """A column: `cell` is its text, empty if the value is not known."""
-
-    title: str
-    cell: Callable[[Gpu], str]
-    is_right: bool = True
-    most: int = 12
 
 
 def _percent(key: str) -> Callable[[Gpu], str]:
@@ -62,23 +52,22 @@ def _bar(gpu: Gpu) -> str:
     return "" if number(gpu, "utilization") is None else "x"
 
 
-UTILIZATION = GpuColumn("BUSY", _percent("utilization"), most=4)
-BAR = GpuColumn("", _bar, is_right=False, most=_BAR)
-TROUBLE = GpuColumn("THROTTLED, ERRORS", gpu_troubles, is_right=False, most=40)
-COLUMNS = (
-    GpuColumn("GPU", _index, most=6),
-    UTILIZATION,
-    GpuColumn("MEMORY", _pair("memory_used", "memory_total", amounts.size)),
-    GpuColumn("POWER", _pair("power", "power_limit", _watts)),
-    GpuColumn("TEMP", _degrees, most=6),
+BAR = Column("", _bar, is_right=False, least=_BAR)
+TROUBLE = Column("THROTTLED, ERRORS", gpu_troubles, is_right=False, most=40)
+COLUMNS: tuple[Column[Gpu], ...] = (
+    Column("GPU", _index, most=6),
+    Column("BUSY", _percent("utilization"), most=4),
+    Column("MEMORY", _pair("memory_used", "memory_total", amounts.size), most=12),
+    Column("POWER", _pair("power", "power_limit", _watts), most=12),
+    Column("TEMP", _degrees, most=6),
     TROUBLE,
     BAR,
-    GpuColumn("SM", _percent("sm_active"), most=4),
-    GpuColumn("TENSOR", _percent("tensor_active"), most=4),
-    GpuColumn("DRAM", _percent("dram_active"), most=4),
-    GpuColumn("NAME", lambda gpu: text(gpu, "name"), is_right=False, most=28),
+    Column("SM", _percent("sm_active"), most=4),
+    Column("TENSOR", _percent("tensor_active"), most=4),
+    Column("DRAM", _percent("dram_active"), most=4),
+    Column("NAME", lambda gpu: text(gpu, "name"), is_right=False, most=28),
 )
-HOST = GpuColumn("HOST", lambda gpu: text(gpu, "host"), is_right=False, most=24)
+HOST: Column[Gpu] = Column("HOST", lambda gpu: text(gpu, "host"), is_right=False, most=24)
 
 
 def shown_gpus(state: Mapping[str, Any]) -> list[Gpu]:
@@ -103,21 +92,11 @@ def limited_gpus(gpus: Sequence[Gpu], most: int, surface: Surface) -> list[Style
 def gpu_lines(gpus: Sequence[Gpu], surface: Surface) -> list[StyledLine]:
     """A heading, and a line for each GPU."""
     several = len({text(gpu, "host") for gpu in gpus}) > 1
-    columns: list[tuple[GpuColumn, int]] = []
-    left = surface.columns - 1
-    for column in (COLUMNS[0], HOST, *COLUMNS[1:]) if several else (*COLUMNS, HOST):
-        widest = max((cells(surface.clean(column.cell(gpu))) for gpu in gpus), default=0)
-        width = _BAR if column is BAR else max(min(widest, column.most), len(column.title))
-        if widest and width + 1 <= left:
-            columns.append((column, width))
-            left -= width + 1
-        elif widest:
-            break
-    heading = [(surface.fit(column.title, width, right=column.is_right) + " ", "heading") for column, width in columns]
-    return [((" ", "heading"), *heading), *(_line(gpu, columns, surface) for gpu in gpus)]
+    columns = fitting((COLUMNS[0], HOST, *COLUMNS[1:]) if several else (*COLUMNS, HOST), gpus, surface)
+    return [heading(columns, surface), *(_line(gpu, columns, surface) for gpu in gpus)]
 
 
-def _line(gpu: Gpu, columns: Sequence[tuple[GpuColumn, int]], surface: Surface) -> StyledLine:
+def _line(gpu: Gpu, columns: Sequence[tuple[Column[Gpu], int]], surface: Surface) -> StyledLine:
     spans: list[StyledSpan] = [(" ", "")]
     for column, width in columns:
         if column is BAR:

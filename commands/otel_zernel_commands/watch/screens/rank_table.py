@@ -4,18 +4,19 @@ Columns that do not fit leave from the right; columns without a value are not th
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 from otel_zernel.text import spoken_duration
 from otel_zernel_commands.watch.reading import as_number, number, rows, table, text
 from otel_zernel_commands.watch.screens import amounts
+from otel_zernel_commands.watch.screens.columns import Column, fitting, heading
 from otel_zernel_commands.watch.screens.gpu_table import gpu_lines
 from otel_zernel_commands.watch.screens.phase_bars import phase_bar
 from otel_zernel_commands.watch.screens.rank_rows import RankFields
 from otel_zernel_commands.watch.screens.verdicts import rank_name, verdict_sentences
 from otel_zernel_commands.watch.screens.watch_view import WatchView
-from otel_zernel_commands.watch.styled import StyledLine, StyledSpan, Surface, cells
+from otel_zernel_commands.watch.styled import StyledLine, StyledSpan, Surface
 from otel_zernel_libraries.training import PHASE_WORDS, PHASES, phase_name, verdict_words
 
 BAR = "LAST STEPS"
@@ -24,19 +25,6 @@ _WIDE = 60
 _WIDE_BAR = 16
 """Cells of the bar at least, if the surface has 60."""
 _TEXT_WIDTHS = (4, 24)
-
-
-@dataclass(frozen=True, slots=True)
-class RankColumn:
-    """A column: `cell` is its text, empty if the value is not known."""
-
-    title: str
-    cell: Callable[[RankFields], str]
-    is_right: bool = True
-    sort: str = ""
-    """The key of `SORT_KEYS` that sorts by it."""
-    most: int = 8
-    """Cells that it takes at most."""
 
 
 def _number(*path: str) -> Callable[[RankFields], str]:
@@ -81,29 +69,25 @@ def _verdict(rank: RankFields) -> str:
     return verdict_words(rank.verdict).name
 
 
-RANK = RankColumn("RANK", _number("rank"), sort="rank")
-PID = RankColumn("PID", _number("pid"))
-PHASE = RankColumn("PHASE", _phase, is_right=False, sort="phase")
-P50 = RankColumn("P50", _seconds("step", "p50"), sort="p50")
-STEPS = RankColumn(BAR, lambda rank: "x" if any(rank.ratios) else "", is_right=False, most=_BAR_WIDTHS[1])
-OTHERS = (
-    RankColumn("P99", _seconds("step", "p99"), sort="p99"),
-    RankColumn("LATE", _seconds("lateness"), sort="late"),
-    RankColumn("STEP/S", _rate, sort="rate"),
-    RankColumn("COLL P50", _wait("p50")),
-    RankColumn("COLL P99", _wait("p99")),
-    RankColumn("LAUNCH P99", _seconds("launch", "p99"), most=10),
-    RankColumn("GPU", _gpu, most=12),
-    RankColumn("MEMORY", _size("memory", "used")),
-    RankColumn("PEAK", _size("memory", "peak")),
-    RankColumn("VERDICT", _verdict, is_right=False, most=20),
-    RankColumn("PROGRAM", _program, is_right=False, most=_TEXT_WIDTHS[1]),
-    RankColumn("HOST", _text("host"), is_right=False, most=_TEXT_WIDTHS[1]),
+RANK = Column("RANK", _number("rank"), sort="rank")
+PID = Column("PID", _number("pid"))
+PHASE = Column("PHASE", _phase, is_right=False, sort="phase")
+P50 = Column("P50", _seconds("step", "p50"), sort="p50")
+STEPS = Column(BAR, lambda rank: "x" if any(rank.ratios) else "", is_right=False)
+OTHERS: tuple[Column[RankFields], ...] = (
+    Column("P99", _seconds("step", "p99"), sort="p99"),
+    Column("LATE", _seconds("lateness"), sort="late"),
+    Column("STEP/S", _rate, sort="rate"),
+    Column("COLL P50", _wait("p50")),
+    Column("COLL P99", _wait("p99")),
+    Column("LAUNCH P99", _seconds("launch", "p99"), most=10),
+    Column("GPU", _gpu, most=12),
+    Column("MEMORY", _size("memory", "used")),
+    Column("PEAK", _size("memory", "peak")),
+    Column("VERDICT", _verdict, is_right=False, most=20),
+    Column("PROGRAM", _program, is_right=False, most=_TEXT_WIDTHS[1]),
+    Column("HOST", _text("host"), is_right=False, most=_TEXT_WIDTHS[1]),
 )
-
-
-def _bar_width(surface: Surface) -> int:
-    return _WIDE_BAR if surface.columns >= _WIDE else _BAR_WIDTHS[0]
 
 
 class RankTable:
@@ -112,40 +96,20 @@ class RankTable:
     def __init__(self, ranks: Sequence[RankFields], surface: Surface, view: WatchView) -> None:
         self._surface = surface
         self._view = view
+        steps = replace(STEPS, least=_WIDE_BAR if surface.columns >= _WIDE else _BAR_WIDTHS[0])
         has_numbers = any(RANK.cell(rank) for rank in ranks)
-        first = (RANK, PHASE, P50, STEPS, *OTHERS, PID) if has_numbers else (PID, PHASE, P50, STEPS, *OTHERS)
-        self._columns: list[tuple[RankColumn, int]] = []
-        self._cells: dict[tuple[str, str], str] = {}
-        """By title of the column and id of the rank."""
-        left = surface.columns - 1
-        for column in first:
-            texts = [surface.clean(column.cell(rank)) for rank in ranks]
-            widest = max(map(cells, texts), default=0)
-            if not widest and column not in (RANK, PHASE, P50):
-                continue
-            width = max(min(widest, column.most), len(column.title) + (1 if column.sort else 0))
-            width = _bar_width(surface) if column is STEPS else width
-            if width + 1 > left:
-                break
-            self._columns.append((column, width))
-            self._cells.update(zip(((column.title, rank.id) for rank in ranks), texts, strict=True))
-            left -= width + 1
-        self._give_to_bar(left)
-
-    def _give_to_bar(self, left: int) -> None:
+        first = (RANK, PHASE, P50, steps, *OTHERS, PID) if has_numbers else (PID, PHASE, P50, steps, *OTHERS)
+        fitted = fitting(first, ranks, surface, kept=(RANK, PHASE, P50))
+        left = surface.columns - 1 - sum(width + 1 for _, width in fitted)
         self._columns = [
-            (column, min(width + left, _BAR_WIDTHS[1]) if column is STEPS else width) for column, width in self._columns
+            (column, min(width + left, _BAR_WIDTHS[1]) if column is steps else width) for column, width in fitted
         ]
 
     def heading(self) -> StyledLine:
         """The titles. An arrow marks the columns that are sorted by."""
-        spans: list[StyledSpan] = [(" ", "heading")]
-        for column, width in self._columns:
-            title = column.title + self._arrow(column)
-            spans.append((self._surface.fit(title, width, right=column.is_right) + " ", "heading"))
-        return tuple(spans)
+        return heading(self._columns, self._surface, self._arrow)
 
-    def _arrow(self, column: RankColumn) -> str:
+    def _arrow(self, column: Column[RankFields]) -> str:
         order = self._view.orders[0]
         if not column.sort or order.key != column.sort:
             return ""
@@ -156,11 +120,11 @@ class RankTable:
         style = "selected" if is_selected else ("dim" if rank.is_silent or rank.end else "")
         spans: list[StyledSpan] = [(">" if is_selected else " ", style)]
         for column, width in self._columns:
-            if column is STEPS:
+            if column.title == BAR:
                 spans += phase_bar(rank.ratios, width)
                 spans.append((" ", style))
                 continue
-            cell = self._surface.fit(self._cells[column.title, rank.id], width, right=column.is_right)
+            cell = self._surface.fit(column.cell(rank), width, right=column.is_right)
             if column is PHASE and rank.phase and not style:
                 spans += [(cell, rank.phase), (" ", style)]
             else:
