@@ -96,24 +96,6 @@ async def test_a_store_that_does_not_exist_yet_is_waited_for(tmp_path: Path, unu
         assert answer_of(f"http://localhost:{unused_tcp_port}/health") == {"status": "ok"}
 
 
-@pytest.mark.parametrize(
-    ("options", "status", "sentence"),
-    [
-        ([], 2, "one of the arguments --store --config is required"),
-        (["--store", "metrics.db"], 1, "extensions::query::url: not the URL of a database"),
-        (["--config", "x.yaml", "--endpoint", "localhost:1"], 2, "--endpoint needs --store"),
-        (["--config", str(ROOT / "examples" / "replay.yaml")], 1, "the configuration serves no store"),
-        (["--store", "sqlite:///tmp/x.db", "--endpoint", "nowhere"], 1, "extensions::api::endpoint"),
-    ],
-)
-def test_a_wrong_option_has_one_sentence(options: list[str], status: int, sentence: str) -> None:
-    with running(*options) as process:
-        _, printed = process.communicate(timeout=PATIENCE)
-    assert sentence in printed
-    assert "Traceback" not in printed
-    assert process.returncode == status
-
-
 def test_a_port_that_is_taken_has_one_sentence() -> None:
     with socket.create_server(("localhost", 0)) as other:
         endpoint = f"localhost:{other.getsockname()[1]}"

@@ -3,6 +3,7 @@
 import shlex
 import shutil
 import subprocess
+from functools import cache
 
 import pytest
 
@@ -12,6 +13,7 @@ from tests.core.cli.running import command
 COMMANDS: list[DescribedCommand] = described_commands(every_command())
 
 
+@cache
 def script(shell: str) -> str:
     done = command("completion", shell)
     assert done.returncode == 0

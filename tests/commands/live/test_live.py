@@ -90,28 +90,6 @@ def test_a_recorded_run_opens_in_the_page(tmp_path: Path, unused_tcp_port: int) 
         assert {url.split("/", 3)[2] for url in tab.requests} == {f"localhost:{unused_tcp_port}"}
 
 
-@pytest.mark.parametrize(
-    ("options", "status", "sentence"),
-    [
-        (["--replay", "/nowhere/run.jsonl"], 1, "cannot replay /nowhere/run.jsonl: it is not a file"),
-        (
-            ["--replay", str(RECORDING), "--html", "/nowhere/page.html"],
-            1,
-            "cannot write /nowhere/page.html: ",
-        ),
-        (["--loop"], 2, "--speed and --loop need --replay FILE"),
-        (["--replay", str(RECORDING), "--job", "x"], 2, "leave them out with --replay"),
-        (["--replay", str(RECORDING), "--speed", "0"], 2, '"0" is not a number from 0.01 to 1000'),
-    ],
-)
-def test_a_wrong_option_has_one_sentence(options: list[str], status: int, sentence: str, unused_tcp_port: int) -> None:
-    with running(*options, port=unused_tcp_port) as process:
-        _, printed = process.communicate(timeout=60)
-    assert sentence in printed
-    assert "Traceback" not in printed
-    assert process.returncode == status
-
-
 def test_an_address_that_is_taken_is_not_printed() -> None:
     with socket.create_server(("localhost", 0)) as other:
         port = other.getsockname()[1]
@@ -131,26 +109,6 @@ def test_a_path_is_a_name_and_no_pattern(tmp_path: Path) -> None:
 
 
 LOGS = b'{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"body":{"stringValue":"epoch 3"}}]}]}]}\n'
-NO_RECORDINGS = {
-    "words.txt": b"hello world\n" * 500,
-    "empty.jsonl": b"",
-    "other.json": b'{"a": 1}\n',
-    "page.json": b'{\n "resourceSpans": []\n}\n',
-    "logs.jsonl": LOGS * 200,
-    "random.bin": bytes(range(256)) * 400,
-    "zeros.bin": bytes(100_000),
-}
-
-
-@pytest.mark.parametrize("name", NO_RECORDINGS)
-def test_a_file_that_is_no_recording_is_refused(name: str, tmp_path: Path, unused_tcp_port: int) -> None:
-    path = tmp_path / name
-    path.write_bytes(NO_RECORDINGS[name])
-    with running("--replay", str(path), port=unused_tcp_port) as process:
-        _, printed = process.communicate(timeout=60)
-    assert process.returncode == 1
-    assert printed.startswith(f"Error: cannot replay {path}: it is no recording of the file exporter: ")
-    assert len(printed.splitlines()) == 1
 
 
 @pytest.mark.parametrize("beginning", [LOGS * 200, LOGS * 10_000, LOGS * 200 + b"damage\n" * 200], ids=len)

@@ -305,11 +305,6 @@ def test_a_file_that_is_no_recording_is_refused(content: bytes, tmp_path: Path) 
         source_of(str(path), SourceOptions())
 
 
-def test_a_word_that_names_nothing_is_one_sentence() -> None:
-    with pytest.raises(CannotStart, match=r'"nothing.jsonl" is neither an address nor a file'):
-        source_of("nothing.jsonl", SourceOptions())
-
-
 def test_a_host_and_a_port_are_an_address() -> None:
     assert source_of("n1:9095", SourceOptions()).title == "n1:9095"
     assert "secret" not in source_of("https://user:secret@n1:9095/", SourceOptions()).title

@@ -186,43 +186,12 @@ def test_a_pipe_gets_one_plain_table(run: str) -> None:
     assert done.stdout.count(" 2.21 ") == 8  # the steps per second of each rank
 
 
-@pytest.mark.parametrize("option", ["--once", "--json"])
-def test_a_result_that_cannot_be_written_is_one_sentence(run: str, option: str) -> None:
-    with Path("/dev/full").open("w") as full:
-        command = [PROGRAM, "watch", run, option]
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    sentence = "Error: cannot write the result to standard output: No space left on device\n"
-    assert (done.returncode, done.stderr) == (1, sentence)
-    closed = subprocess.run(["sh", "-c", f"{PROGRAM} watch {run} {option} >&-"], capture_output=True, text=True)
-    assert (closed.returncode, closed.stderr) == (
-        1,
-        "Error: standard output is closed, and the result needs it: redirect it to a file\n",
-    )
-
-
 def test_a_pipe_without_utf_8_gets_ascii(run: str) -> None:
     assert piped(run, PYTHONIOENCODING="ascii", COLUMNS="40").stdout.isascii()
 
 
 def test_json_is_the_state(run: str) -> None:
     assert json.loads(piped(run, "--json").stdout) == job_state(8)
-
-
-@pytest.mark.parametrize(
-    ("words", "status", "sentence"),
-    [
-        (["nothing"], 1, 'Error: "nothing" is neither an address nor a file'),
-        (["0"], 2, '"0" is not a pid'),
-        (["run.jsonl", "--job", "x"], 2, "leave out SOURCE"),
-        (["--interval", "5h"], 2, "is not from 100ms to 1m"),
-        (["--speed", "0"], 2, "is not a number from 0.01 to 1000"),
-    ],
-)
-def test_a_wrong_option_is_one_sentence(words: list[str], status: int, sentence: str) -> None:
-    done = piped(*words)
-    assert done.returncode == status
-    assert sentence in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 def test_only_changed_lines_are_written() -> None:

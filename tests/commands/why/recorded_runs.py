@@ -4,8 +4,8 @@
 """
 
 import random
-from collections.abc import Iterable
-from functools import partial
+from collections.abc import Iterable, Sequence
+from functools import cache, partial
 from itertools import chain
 from typing import Any
 
@@ -40,7 +40,8 @@ def circumstances(**more: Any) -> Circumstances:
     return Circumstances(**{**usual, **more})
 
 
-def processed(name: str, *, is_job: bool = False, ranks: int | None = None) -> list[Batch]:
+@cache
+def processed(name: str, *, is_job: bool = False, ranks: int | None = None) -> Sequence[Batch]:
     """The output of phases, as the command configures it, for a recorded run.
 
     The recordings of scenarios have no ranks. With `is_job`, their processes are the ranks of one job, in the order of
@@ -98,6 +99,11 @@ def state_of(batches: Iterable[Batch], command: tuple[str, ...] = ("python", "tr
 
 def simulated(seconds: int = 12) -> TrainingState:
     """Everything that the command has seen of the simulated job in so many seconds."""
+    return state_of(_simulated(seconds))
+
+
+@cache
+def _simulated(seconds: int) -> Sequence[Batch]:
     random.seed(1)
     job = SimulatedJob(START_NS)
     requests = list(chain.from_iterable(job.read(START_NS + second * SECOND) for second in range(1, seconds + 1)))
@@ -107,7 +113,7 @@ def simulated(seconds: int = 12) -> TrainingState:
         else Batch(metrics=MetricsData.FromString(request.SerializeToString()))
         for request in requests
     ]
-    return state_of([*batches, *through_phases(batches)])
+    return [*batches, *through_phases(batches)]
 
 
 def first_process(state: TrainingState) -> SeenProcess:

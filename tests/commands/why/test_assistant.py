@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from otel_zernel.cli.command_line import main
 from otel_zernel.errors import CannotStart
 from otel_zernel_commands.why.assistant.answers import (
     Data,
@@ -129,22 +128,6 @@ def test_the_sentence_of_why_is_the_error_of_the_tool() -> None:
     reports = Reports(None, None, lambda arguments, timeout: (1, "", "…\nError: watching needs root: run `sudo x`\n"))
     with pytest.raises(CannotStart, match=r"^watching needs root: run `sudo x`$"):
         reports.get(5)
-
-
-@pytest.mark.parametrize(
-    ("options", "status", "sentence"),
-    [
-        (["--http", "8000"], 2, "--http and --token-file need each other"),
-        (["--http", "8000", "--token-file", "/nowhere"], 1, "cannot read the token file /nowhere"),
-        (["--http", "8000", "--token-file", "/dev/null"], 1, "needs one word of at least 16 characters"),
-        (["--replay", "/nowhere"], 1, "cannot replay /nowhere"),
-    ],
-)
-def test_a_wrong_option_has_one_sentence(
-    options: list[str], status: int, sentence: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["mcp", *options]) == status
-    assert sentence in capsys.readouterr().err
 
 
 async def test_the_official_client_calls_every_tool_over_stdio() -> None:

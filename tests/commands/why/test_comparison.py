@@ -3,13 +3,12 @@
 import json
 import random
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from otel_zernel.cli import main
 from otel_zernel.errors import CannotStart
 from otel_zernel_commands.why.comparison import SLOWER, UNKNOWN, compared, comparison_text, read_report, status_of
 from otel_zernel_commands.why.findings import JobStart, WhyReport
@@ -185,12 +184,12 @@ def test_a_file_that_is_no_report_is_one_sentence(tmp_path: Path, text: str, sen
     ("load", "words", "status"), [(0.015, (), 3), (0.010, (), 0), (0.015, ("--tolerance", "0.5"), 0)]
 )
 def test_the_command_compares_files_and_exits_with_3_if_slower(
-    tmp_path: Path, load: float, words: tuple[str, ...], status: int
+    tmp_path: Path, load: float, words: tuple[str, ...], status: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     paths = [tmp_path / "a.json", tmp_path / "b.json"]
     for path, report in zip(paths, (run(), run(load)), strict=True):
         path.write_text(report_json(report), "utf-8")
-    command = [sys.executable, "-m", "otel_zernel", "why", "--compare", *map(str, paths), *words]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (ended.returncode, ended.stderr) == (status, "")
-    assert ended.stdout.startswith("train.py: ")
+    assert main(["why", "--compare", *map(str, paths), *words]) == status
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert printed.out.startswith("train.py: ")

@@ -368,12 +368,6 @@ def assert_without_pytorch(tree: dict[str, Any]) -> None:
     assert busiest["cpu"] + busiest["waits"]["cpu_wait"] > 0.5
 
 
-def test_a_closed_output_is_one_sentence() -> None:
-    ended = subprocess.run(["sh", "-c", f"{' '.join(WHY)} >&-"], capture_output=True, text=True, check=False)
-    assert ended.returncode == 1
-    assert ended.stderr == "Error: standard output is closed, and the result needs it: redirect it to a file\n"
-
-
 def test_without_root_it_asks_for_sudo() -> None:
     if os.geteuid() != 0 or shutil.which("setpriv") is None:
         pytest.skip("needs root and setpriv, to give up root")
@@ -397,25 +391,3 @@ def test_the_fewest_rights_that_it_names_are_enough() -> None:
     allowed = subprocess.run([*rights, *WHY, "--for", "1s"], capture_output=True, text=True, check=False)
     assert "needs root" not in allowed.stderr
     assert "cannot be watched" not in allowed.stderr
-
-
-@pytest.mark.parametrize(
-    ("words", "status", "sentence"),
-    [
-        (["999999999"], 1, "process 999999999 does not exist"),
-        (["train.py"], 2, '"train.py" is not a pid; use a number, or --job NAME'),
-        (["--for", "soon"], 2, "--for"),
-        (["--for", "0s"], 2, "is not from 1s to 24h"),
-        (["--html", "/nowhere/why.html"], 1, "cannot write /nowhere/why.html"),
-        (["12", "--job", "x"], 2, "not allowed with"),
-        (["-p", "12", "--job", "x"], 2, "not allowed with"),
-        (["--", "no-such-program", "--lr", "1"], 1, 'cannot start "no-such-program"'),
-        (["--"], 2, "needs the command line of a program"),
-        (["12", "--", "true"], 2, "leave out the pid and --job"),
-    ],
-)
-def test_a_wrong_command_line_is_one_sentence(words: list[str], status: int, sentence: str) -> None:
-    ended = subprocess.run([*WHY, *words], capture_output=True, text=True, check=False)
-    assert (ended.returncode, ended.stdout) == (status, "")
-    assert sentence in ended.stderr
-    assert "Traceback" not in ended.stderr

@@ -54,35 +54,6 @@ def test_a_name_selects_the_job_of_a_recording(capsys: pytest.CaptureFixture[str
     assert 'has no training job with the name "other"; found: python3.11' in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("options", "status", "sentence"),
-    [
-        (["--replay", "/nowhere/run.jsonl"], 1, "cannot replay /nowhere/run.jsonl: it is not a file"),
-        (["--replay", __file__], 1, "it is no recording of the file exporter: "),
-        (["--replay", RECORDING, "--for", "5s"], 2, "a pid, --for and a program are for running jobs"),
-        (["--replay", RECORDING, "1"], 2, "a pid, --for and a program are for running jobs"),
-        (["--replay", RECORDING, "--", "true"], 2, "a pid, --for and a program are for running jobs"),
-    ],
-)
-def test_a_wrong_option_has_one_sentence(
-    options: list[str], status: int, sentence: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["why", *options]) == status
-    printed = capsys.readouterr().err
-    assert sentence in printed
-    assert len(printed.splitlines()) == status  # that of a wrong command line names the help, too
-
-
-@pytest.mark.parametrize("options", [[], ["--json"]])
-def test_a_report_that_cannot_be_written_is_one_sentence(options: list[str]) -> None:
-    with Path("/dev/full").open("w") as full:
-        command = [sys.executable, "-m", "otel_zernel", "why", "--replay", RECORDING, *options]
-        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    assert ended.returncode == 1
-    assert ended.stderr.endswith("Error: cannot write the result to standard output: No space left on device\n")
-    assert "Traceback" not in ended.stderr
-
-
 def test_a_recording_without_steps_has_one_sentence(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     recording = tmp_path / "metrics.jsonl"
     recording.write_text('{"resourceMetrics":[]}\n')
