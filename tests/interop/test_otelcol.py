@@ -12,13 +12,12 @@ import yaml
 
 from otel_zernel.batch import SIGNALS, Batch, Signal
 from otel_zernel.errors import Correctable
-from otel_zernel.testing import make_context, until
-from otel_zernel_exporters.otlp import OtlpGrpcExporter, OtlpHttpExporter
-from otel_zernel_exporters.otlp.config import OtlpGrpcConfig, OtlpHttpConfig
+from otel_zernel.testing import until
 from tests.free_ports import free_port
 from tests.interop.conftest import installed_peer
 from tests.interop.rotel import listening
 from tests.interop.test_otlp_senders import PYTHON, message_bits
+from tests.interop.test_rotel import sending
 from tests.otlp import meaning_of_profiles, profiles
 from tests.receivers.otlp.serving import Recording, receiving
 
@@ -59,7 +58,6 @@ async def relaying(folder: Path, exporter: str, settings: Mapping[str, Any]) -> 
 pytestmark = pytest.mark.soak
 
 
-SENDERS: dict[str, Any] = {"grpc": (OtlpGrpcExporter, OtlpGrpcConfig), "http": (OtlpHttpExporter, OtlpHttpConfig)}
 NAN, GO_NAN = ((0x7FF8 << 48 | payload).to_bytes(8, "little") for payload in (0, 1))
 """Go reads the NaN of JSON as one with another payload."""
 
@@ -71,15 +69,6 @@ def everything(signal: Signal) -> Batch:
     make, encode, *_ = PYTHON[signal]
     name = "spans" if signal == "traces" else signal
     return Batch.from_bytes(**{name: encode(make()).SerializeToString()})
-
-
-@asynccontextmanager
-async def sending(protocol: str, address: str, settings: Mapping[str, Any]) -> AsyncIterator[Any]:
-    """Our exporter to the address."""
-    kind, configured = SENDERS[protocol]
-    config = configured.model_validate({"endpoint": f"http://{address}", **settings})
-    async with kind(config, make_context("exporters", f"otlp_{protocol}")) as exporter:
-        yield exporter
 
 
 async def batch_of(downstream: Recording, number: int) -> Batch:
@@ -96,7 +85,7 @@ async def arrives(folder: Path, protocol: str, there: Mapping[str, Any], back: s
         settings["endpoint"] = ("http://" if protocol == "http" else "") + str(receiver.addresses[protocol])
         async with (
             relaying(folder, f"otlp_{protocol}", settings) as addresses,
-            sending(protocol, addresses[protocol], there) as exporter,
+            sending(protocol, f"http://{addresses[protocol]}", there) as exporter,
         ):
             for number, signal in enumerate(SIGNALS, start=1):
                 batch = everything(signal)
@@ -130,7 +119,7 @@ async def test_a_compression_that_its_grpc_receiver_does_not_have_keeps_the_batc
     endpoint = {"endpoint": "127.0.0.1:9"}
     async with (
         relaying(tmp_path, "otlp_grpc", endpoint) as addresses,
-        sending("grpc", addresses["grpc"], {"compression": "deflate"}) as exporter,
+        sending("grpc", f"http://{addresses['grpc']}", {"compression": "deflate"}) as exporter,
     ):
         with pytest.raises(Correctable, match=r"UNIMPLEMENTED.*set compression"):
             await exporter.export(everything("traces"))
