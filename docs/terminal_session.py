@@ -7,7 +7,7 @@ import pty
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 from typing import Final
@@ -19,12 +19,18 @@ _COMMAND: Final = "otel-zernel demo"
 _PROMPT: Final = "\x1b[32m$\x1b[0m "
 _TYPED, _WAITED, _PRINTED = 0.06, 0.8, 0.04
 """Seconds between two keys, until the answer, and between two lines. They are the same in each recording."""
-_STYLES: Final = {
-    "1": 'font-weight="bold"', "2": 'opacity="0.7"', "31": 'fill="#f14c4c"', "32": 'fill="#5fd068"',
-    "33": 'fill="#e5c07b"', "34": 'fill="#6fa8ff"', "35": 'fill="#d670d6"', "36": 'fill="#4ec9d4"',
-    "90": 'fill="#9a9a9a"',
+_INK, _GROUND = "#d4d4d4", "#1e1e1e"
+_COLOURS: Final = {
+    "30": "#000000", "31": "#f14c4c", "32": "#5fd068", "33": "#e5c07b", "34": "#6fa8ff", "35": "#d670d6",
+    "36": "#4ec9d4", "90": "#9a9a9a", "97": "#ffffff",
 }  # fmt: skip
-"""By the codes of `why`."""
+"""Of texts, by the SGR codes of `why` and `watch`."""
+_STYLES: Final = {
+    "1": 'font-weight="bold"', "2": 'opacity="0.7"', "7": f'fill="{_GROUND}"',
+    **{code: f'fill="{colour}"' for code, colour in _COLOURS.items()},
+}  # fmt: skip
+_GROUNDS: Final = {"42": "#5fd068", "43": "#e5c07b", "44": "#2f6bd8", "45": "#a33ea3", "100": "#6a6a6a"}
+"""Behind texts. White texts need darker ones."""
 _CODE: Final = re.compile(r"\x1b\[([\d;]*)m")
 _WIDE, _HIGH, _EDGE = 8.4, 18, 12
 
@@ -78,24 +84,36 @@ def picture(recording: str) -> str:
     """The last screen of the recording as SVG."""
     header, *events = [json.loads(row) for row in recording.splitlines()]
     lines = "".join(shown for _, _, shown in events).replace("\r", "").rstrip("\n").split("\n")
-    width, height = header["width"] * _WIDE + 2 * _EDGE, len(lines) * _HIGH + 2 * _EDGE
+    return screen_picture(lines, header["width"], header["title"])
+
+
+def screen_picture(lines: Sequence[str], columns: int, title: str) -> str:
+    """Lines with SGR codes as SVG. Each text has the width of its cells, so that every font fits."""
+    width, height = columns * _WIDE + 2 * _EDGE, len(lines) * _HIGH + 2 * _EDGE
     rows = [row for number, line in enumerate(lines) for row in _row(number, line)]
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height}" role="img" '
-        'font-family="ui-monospace,Menlo,Consolas,DejaVu Sans Mono,monospace" font-size="14" fill="#d4d4d4">\n'
-        f"<title>{escape(header['title'])}</title>\n"
-        '<rect width="100%" height="100%" rx="6" fill="#1e1e1e"/>\n' + "\n".join(rows) + "\n</svg>\n"
+        'font-family="ui-monospace,Menlo,Consolas,DejaVu Sans Mono,monospace" font-size="14" '
+        f'fill="{_INK}">\n<title>{escape(title)}</title>\n'
+        f'<rect width="100%" height="100%" rx="6" fill="{_GROUND}"/>\n' + "\n".join(rows) + "\n</svg>\n"
     )
 
 
 def _row(number: int, line: str) -> Iterator[str]:
-    """The texts of a line, each in its style."""
-    column, style = 0, ""
+    """The texts of a line, each in its style and before its ground."""
+    column, style, ground = 0, "", ""
     pieces = _CODE.split(line)  # codes are the odd pieces
     for position, piece in enumerate(pieces):
         if position % 2:
-            style = " ".join(_STYLES[code] for code in piece.split(";") if code not in ("", "0"))
+            codes = piece.split(";")
+            ground = next((_GROUNDS[code] for code in codes if code in _GROUNDS), "")
+            if "7" in codes:  # reverse
+                ground, codes = next((_COLOURS[code] for code in codes if code in _COLOURS), _INK), ["7"]
+            style = " ".join(_STYLES[code] for code in codes if code in _STYLES)
             continue
+        if ground and piece:
+            place = f'x="{_EDGE + column * _WIDE:.1f}" y="{_EDGE + number * _HIGH}"'
+            yield f'<rect {place} width="{len(piece) * _WIDE:.1f}" height="{_HIGH}" fill="{ground}"/>'
         left = column + len(piece) - len(piece.lstrip())
         if text := piece.strip():
             place = f'x="{_EDGE + left * _WIDE:.1f}" y="{_EDGE + (number + 1) * _HIGH - 4}"'

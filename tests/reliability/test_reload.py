@@ -155,16 +155,6 @@ def test_a_taken_port_rolls_back_and_the_old_port_answers_again(tmp_path: Path) 
     assert set(found.values()) == {1}
 
 
-def test_two_components_swap_their_ports(tmp_path: Path) -> None:
-    one, other = free_ports(2)
-    (tmp_path / "in.csv").write_text(HEADER)
-    with collector(tmp_path, config(tmp_path, own=one, health=other)) as running:
-        assert (status(one), status(other)) == (200, 404)
-        running.configure(config(tmp_path, own=other, health=one))
-        running.reload()
-        assert (status(one), status(other)) == (404, 200)
-
-
 def awaits_sighup(process: "subprocess.Popen[bytes]") -> bool:
     """Whether SIGHUP is blocked or handled: from the first line of the program on."""
     states = Path(f"/proc/{process.pid}/status").read_text().splitlines()

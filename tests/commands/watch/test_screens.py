@@ -1,4 +1,4 @@
-"""The screens at several sizes, as text. `ZERNEL_WRITE_GOLDEN=1 pytest tests/commands/watch` writes them anew.
+"""The screens at several sizes, as text.
 
 docs/watch.md shows real screens. `ZERNEL_WRITE_GOLDEN=1 pytest tests/commands/watch` writes them anew.
 """
@@ -7,75 +7,19 @@ import json
 import os
 import re
 from dataclasses import replace
-from html import escape
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from docs.terminal_session import screen_picture
 from otel_zernel_commands.watch.command import WatchCommand
 from otel_zernel_commands.watch.screens import FeedStatus, WatchView, draw
 from otel_zernel_commands.watch.screens.summary import largest_parts
 from otel_zernel_commands.watch.screens.verdicts import verdict_sentences
-from otel_zernel_commands.watch.styled import StyledLine, Surface, cells, plain
+from otel_zernel_commands.watch.styled import Surface, cells, plain
+from otel_zernel_commands.watch.terminal.colours import STYLES, rendered
 from tests.commands.watch.made_states import NOW, job_state, rank_id, three_jobs
-
-_CELL, _LINE, _EDGE = 8.4, 18, 12
-_FONT = 'font-family="ui-monospace,Menlo,Consolas,DejaVu Sans Mono,monospace" font-size="14"'
-_INK, _GROUND = "#d4d4d4", "#1e1e1e"
-_INKS = {
-    "dim": "#8a8a8a",
-    "heading": "#4ec9e0",
-    "fault": "#e5c07b",
-    "trouble": "#f14c4c",
-    "data_loading": "#e5c07b",
-    "gpu_compute": "#5fd068",
-    "nccl_collective": "#d670d6",
-    "optimizer_step": "#6aa0ff",
-    "unknown": "#8a8a8a",
-}
-_GROUNDS = {
-    "title": (_GROUND, _INK),
-    "title_old": (_GROUND, "#e5c07b"),
-    "footer": (_GROUND, _INK),
-    "selected": (_GROUND, _INK),
-    "on_data_loading": ("#000000", "#e5c07b"),
-    "on_gpu_compute": ("#000000", "#5fd068"),
-    "on_nccl_collective": ("#ffffff", "#a33ea3"),
-    "on_optimizer_step": ("#ffffff", "#2f6bd8"),
-    "on_unknown": ("#ffffff", "#6a6a6a"),
-}
-"""By style: the colours of the letters and of the cells."""
-
-
-def as_svg(lines: list[StyledLine], columns: int) -> str:
-    """The picture. Each text has the width of its cells, so that every font fits."""
-    width, height = columns * _CELL + 2 * _EDGE, len(lines) * _LINE + 2 * _EDGE
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height}" role="img" {_FONT}>',
-        "<title>otel-zernel watch</title>",
-        f'<rect width="100%" height="100%" rx="6" fill="{_GROUND}"/>',
-    ]
-    for row, line in enumerate(lines):
-        column = 0
-        for text, style in line:
-            parts += _span(text, style, _EDGE + column * _CELL, _EDGE + row * _LINE)
-            column += cells(text)
-    return "\n".join([*parts, "</svg>"]) + "\n"
-
-
-def _span(text: str, style: str, x: float, y: float) -> list[str]:
-    ink, ground = _GROUNDS.get(style, (_INKS.get(style, _INK), ""))
-    width = cells(text) * _CELL
-    found = [f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="{_LINE}" fill="{ground}"/>'] if ground else []
-    if text.strip():
-        weight = ' font-weight="bold"' if style in ("bold", "fault", "heading", "trouble") else ""
-        found.append(
-            f'<text x="{x:.1f}" y="{y + 14}" fill="{ink}"{weight} textLength="{width:.1f}" xml:space="preserve">'
-            f"{escape(text)}</text>"
-        )
-    return found
-
 
 GOLDEN = Path(__file__).parent / "golden"
 STATUS = FeedStatus("localhost:9095", now_ms=NOW)
@@ -475,7 +419,8 @@ VIEWS = {
 @pytest.mark.parametrize("name", VIEWS)
 def test_the_picture_is_the_screen_of_now(name: str) -> None:
     view, columns, rows = VIEWS[name]
-    picture = as_svg(draw(job_state(8), view, STATUS, Surface(columns, rows)).lines, columns)
+    lines = draw(job_state(8), view, STATUS, Surface(columns, rows)).lines
+    picture = screen_picture([rendered(line, STYLES) for line in lines], columns, "otel-zernel watch")
     path = ROOT / "docs" / name
     if os.environ.get("ZERNEL_WRITE_GOLDEN"):
         path.write_text(picture, "utf-8")

@@ -1,17 +1,14 @@
-"""The description of the routes is valid, every answer fits it, and a token protects all of it."""
+"""The description of the routes is valid, and every answer fits it."""
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
-from urllib.error import HTTPError
-from urllib.request import Request, urlopen
+from urllib.request import urlopen
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from tests.extensions.api.serving import Keeper
 from tests.extensions.query.gateway import PATIENCE, gateway
 
 schemathesis = pytest.importorskip("schemathesis")
@@ -32,15 +29,6 @@ PATHS = (
 def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with gateway(tmp_path_factory.mktemp("gateway")) as url:
         yield url
-
-
-def status_of(url: str, **headers: str) -> int:
-    try:
-        with urlopen(Request(url, headers=headers), timeout=PATIENCE) as answer:
-            status: int = answer.status
-            return status
-    except HTTPError as error:
-        return error.code
 
 
 def test_the_description_is_valid_openapi(base: str) -> None:
@@ -72,11 +60,3 @@ def test_no_request_breaks_the_server_and_each_answer_fits_the_description(base:
         case.call_and_validate(checks=checks)
 
     ask()
-
-
-@pytest.mark.parametrize("path", ["/api/v1/telemetry", "/api/v1/stats/summary", "/openapi.json"])
-def test_a_token_protects_the_data_and_their_description(tmp_path: Path, path: str) -> None:
-    with gateway(tmp_path, {"keeper": Keeper()}, auth={"authenticator": "keeper"}) as url:
-        assert status_of(f"{url}{path}") == 401
-        assert status_of(f"{url}{path}", Authorization="Bearer wrong") == 401
-        assert status_of(f"{url}{path}", Authorization="Bearer right") == 200
