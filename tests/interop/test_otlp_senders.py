@@ -37,13 +37,11 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from otel_zernel.batch import STABLE_SIGNALS, Batch, Signal, points
-from otel_zernel.testing import make_context, until
-from otel_zernel_exporters.otlp import OtlpGrpcExporter
-from otel_zernel_exporters.otlp.config import OtlpGrpcConfig
+from otel_zernel.testing import until
 from otel_zernel_receivers.otlp import OtlpReceiver
 from tests.interop.conftest import find_peer, miss
 from tests.interop.rotel import forwarding, spans_of, values_of
-from tests.interop.test_rotel import made, steps
+from tests.interop.test_rotel import made, send, steps
 from tests.receivers.otlp.serving import Recording, receiving
 
 TEXTS = ["", "plain", "ünïcödé 🚀", 'quote " and \\ and \0', "x" * 10_000]
@@ -233,13 +231,10 @@ async def test_rotel(
     package = importlib.util.find_spec("rotel")
     folder = Path(package.origin).parent if package and package.origin else Path()
     program = find_peer(str(folder / "rotel-agent"))
-    port, metrics, spans = unused_tcp_port_factory(), await made(), steps()
+    port, metrics, spans = unused_tcp_port_factory(), made(), steps()
     endpoint = f"http://{receiver.addresses[protocol]}"
     async with forwarding(program, tmp_path, port, unused_tcp_port_factory(), endpoint, protocol):
-        config = OtlpGrpcConfig.model_validate({"endpoint": f"http://127.0.0.1:{port}"})
-        async with OtlpGrpcExporter(config, make_context("exporters", "otlp_grpc")) as exporter:
-            await exporter.export(metrics)
-            await exporter.export(spans)
+        await send("grpc", f"http://127.0.0.1:{port}", {}, metrics, spans)
         await until(lambda: downstream.point_count >= metrics.point_count, within=60)
         await until(lambda: Batch.join(downstream.batches).count_of("traces") >= spans.count_of("traces"), within=60)
     arrived = Batch.join(downstream.batches)

@@ -19,7 +19,7 @@ from tests.reliability.odd_http import OK, Tally, always, serve_http, status
 
 HTTP_CODES = (302, 401, 403, 404, 405, 407, 408, 410, 415, 418, 500, 501, 599)
 GRPC_CODES = ("UNAUTHENTICATED", "PERMISSION_DENIED", "NOT_FOUND", "UNKNOWN", "INTERNAL", "FAILED_PRECONDITION")
-REQUESTS, POINTS = 106, 80
+REQUESTS, POINTS = 40, 80
 LOGIN = status(200, "content-type: text/html", body=b"<html><title>Log in</title></html>")
 PLAIN = status(400, "content-type: text/html", body=b"<title>400 The plain HTTP request was sent to HTTPS port</title>")
 RETRY = {"initial_interval": "500ms", "max_interval": "1s"}

@@ -32,7 +32,7 @@ POINTS = 5
     "file_storage" not in Registry.installed().types("extensions"), reason="the file_storage extension is not installed"
 )
 @pytest.mark.timeout(7200)
-@pytest.mark.parametrize("kills", [20, pytest.param(1000, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("kills", [12, pytest.param(1000, marks=pytest.mark.soak)])
 def test_after_kills_every_acknowledged_point_arrives(
     tmp_path: Path, unused_tcp_port_factory: Callable[[], int], kills: int
 ) -> None:

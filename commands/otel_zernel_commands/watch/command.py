@@ -51,6 +51,7 @@ class WatchCommand(Command):
     def run(self, options: argparse.Namespace) -> int:
         from otel_zernel.cli.output import WrongUsage
         from otel_zernel_commands.watch.session import ViewOptions, run_watch  # with asyncio and the engine
+        from otel_zernel_commands.watch.sources import SourceOptions
 
         if options.source and options.replay:
             raise WrongUsage("--replay names the source: leave out SOURCE")
@@ -65,16 +66,5 @@ class WatchCommand(Command):
             raise WrongUsage(
                 "a pid and --job select jobs of this machine: leave out SOURCE, or select in the view with /"
             )
-        return run_watch(
-            source,
-            ViewOptions(
-                choice=choice,
-                interval=options.interval,
-                once=options.once,
-                as_json=options.json,
-                no_color=options.no_color,
-                token_file=options.token_file,
-                ca_file=options.ca_file,
-                speed=options.speed,
-            ),
-        )
+        followed = SourceOptions(options.token_file, options.ca_file, options.speed, options.interval, choice)
+        return run_watch(source, ViewOptions(followed, options.once, options.json, options.no_color))

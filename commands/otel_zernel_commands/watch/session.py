@@ -8,8 +8,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 from otel_zernel.cli.output import print_result, require_stdout
@@ -18,7 +17,6 @@ from otel_zernel_commands.watch.screens import DrawnScreen, FeedStatus, WatchVie
 from otel_zernel_commands.watch.sources import SourceOptions, WatchSource, source_of
 from otel_zernel_commands.watch.styled import Surface
 from otel_zernel_commands.watch.terminal import FullScreen, LineWriter, is_coloured, is_dumb, rendered, styles_for
-from otel_zernel_libraries.job_choice import JobChoice
 
 _PIPED = 120
 """Columns of a table that is not for a terminal."""
@@ -31,24 +29,17 @@ _FIRST = 0.1
 class ViewOptions:
     """The options of the command line."""
 
-    choice: JobChoice = field(default_factory=JobChoice)
-    interval: float = 1.0
+    source: SourceOptions
     once: bool = False
     as_json: bool = False
     no_color: bool = False
-    token_file: Path | None = None
-    ca_file: Path | None = None
-    speed: float = 1.0
 
 
 def run_watch(word: str | None, options: ViewOptions) -> int:
     """Runs until the user quits, or prints once. Returns the exit status. Raises `CannotStart`."""
     require_stdout()
     prints = options.once or options.as_json or not sys.stdout.isatty() or is_dumb(os.environ)
-    speed = 0.0 if prints else options.speed
-    source = source_of(
-        word, SourceOptions(options.token_file, options.ca_file, speed, options.interval, options.choice)
-    )
+    source = source_of(word, replace(options.source, speed=0.0) if prints else options.source)
     if prints:
         with contextlib.suppress(KeyboardInterrupt):
             asyncio.run(source.run(once=True))
@@ -79,7 +70,7 @@ class WatchSession:
 
     def __init__(self, source: WatchSource, options: ViewOptions) -> None:
         self._source = source
-        self._view = WatchView(interval=options.interval)
+        self._view = WatchView(interval=options.source.interval)
         styles = styles_for(os.environ, is_coloured=is_coloured(sys.stdout, os.environ, refused=options.no_color))
         self._writer = LineWriter(sys.stdout.fileno(), styles, sys.stdout.encoding or "utf-8")
         self._drawn = DrawnScreen([], [], 1)

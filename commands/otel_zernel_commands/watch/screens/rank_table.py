@@ -73,7 +73,7 @@ RANK = Column("RANK", _number("rank"), sort="rank")
 PID = Column("PID", _number("pid"))
 PHASE = Column("PHASE", _phase, is_right=False, sort="phase")
 P50 = Column("P50", _seconds("step", "p50"), sort="p50")
-STEPS = Column(BAR, lambda rank: "x" if any(rank.ratios) else "", is_right=False)
+STEPS: Column[RankFields] = Column(BAR, lambda rank: "x" if any(rank.ratios) else "", is_right=False)
 OTHERS: tuple[Column[RankFields], ...] = (
     Column("P99", _seconds("step", "p99"), sort="p99"),
     Column("LATE", _seconds("lateness"), sort="late"),
