@@ -58,6 +58,9 @@ _TRACES: Final = "torch/fx/traceback.py"
 _TOP: Final = "torch/__init__.py"
 _CHECKPOINTS: Final = "torch/utils/checkpoint.py"
 _CLIPPING: Final = ("torch/nn/utils/clip_grad.py", "torch/amp/grad_scaler.py", "torch/cuda/amp/grad_scaler.py")
+_FUNCTIONS: Final = "torch/autograd/function.py"
+_OPTIMIZERS: Final = "torch/optim/"
+_DISPATCHES: Final = frozenset({"__torch_dispatch__", "__torch_function__"})
 _DYNAMO: Final = "torch/_dynamo/convert_frame.py"
 _KERNELS: Final = ("torch/_inductor/", "triton/")
 
@@ -170,6 +173,17 @@ def in_hook(stack: Sequence[CodeLine]) -> bool:
     """Whether a backward pass has called code of the user: a hook, or the backward pass of a function."""
     is_called = any(tier_of(one) is Tier.USER for one in _called_in_backward(stack))
     return is_called and not in_recomputation(stack)
+
+
+def is_of_hook(stack: Sequence[CodeLine]) -> bool:
+    """Whether a hook of the user runs, which is no part of the backward pass. Functions and tensors of the user's that
+    have operators of their own are a part of it, and so is an optimizer that takes its step there."""
+    return in_hook(stack) and not any(_is_of_pass(one) for one in _called_in_backward(stack))
+
+
+def _is_of_pass(line: CodeLine) -> bool:
+    path = path_in_library(line)
+    return path == _FUNCTIONS or path.startswith(_OPTIMIZERS) or line.function.rpartition(".")[2] in _DISPATCHES
 
 
 def in_clipping(stack: Sequence[CodeLine]) -> bool:

@@ -116,8 +116,8 @@ def answer_on(job: Job, before: JobAnswer | None = None) -> JobAnswer:
     claimed = _Claimed(np.zeros_like(job.spent), np.zeros_like(job.seconds))
     for names in _ORDER:
         left = [claimed.rest(replays, what_if, one) for what_if, one in what_ifs if what_if.cause in names]
-        for (_, one), (cause, certain) in zip(left, _causes(replays, left), strict=True):
-            if _is_worth(cause, certain, is_known=cause.key in known):
+        for (what_if, one), (cause, certain) in zip(left, _causes(replays, left), strict=True):
+            if _is_worth(cause, certain, is_known=cause.key in known, is_part=what_if.is_part):
                 named.append(with_code(job, cause, _case(job, cause), one))
                 claimed.add(one)
             else:
@@ -164,10 +164,12 @@ def _device(job: Job) -> DeviceTime | None:
     )
 
 
-def _is_worth(cause: Cause, certain: float, *, is_known: bool) -> bool:
+def _is_worth(cause: Cause, certain: float, *, is_known: bool, is_part: bool) -> bool:
     """Whether a cause is named. `certain`: its gain without the noise of the steps, by the step. `is_known`: whether it
-    was named before."""
+    was named before. `is_part`: whether it takes more than is known."""
     more = 0.0 if is_known else _STAYS
+    if is_part and certain > more:
+        return True
     is_certain = cause.cause in _FACTS or certain > more
     return cause.cause is CauseName.MEMORY_GROWTH or (cause.share >= WORTH - _STAYS + more and is_certain)
 

@@ -25,6 +25,7 @@ from otel_zernel_libraries.training.code_paths import (
     in_kernel_compiler,
     in_recomputation,
     in_translation,
+    is_of_hook,
     line_text,
     of_worker,
     place_text,
@@ -57,6 +58,8 @@ _OF_OTHER_PROGRAMS: Final = frozenset(
     }
 )
 """No line of the program is the reason of these."""
+_OF_PASS: Final = frozenset({Activity.OPERATOR, Activity.NATIVE})
+"""Activities that are the backward pass itself, except in hooks."""
 _OF_WORKERS: Final = frozenset({CauseName.WORKERS_SLOW, CauseName.WORKERS_TOO_FEW})
 
 
@@ -71,7 +74,8 @@ class _Sign(NamedTuple):
 _SIGNS: Final = (
     _Sign(
         in_anomaly_mode,
-        "Anomaly mode keeps the Python stack of each operator: {} of each step.",
+        "Anomaly mode keeps the Python stack of each operator: {} of each step. It also looks at each gradient in the "
+        "backward pass, for a time that is not known.",
         "Switch anomaly mode off: `torch.autograd.set_detect_anomaly(False)`. It is for debugging.",
     ),
     _Sign(
@@ -273,6 +277,8 @@ def _entries(job: Job, cause: Cause, rank: int, gone: Floats) -> _Entries:
         if moment.activity in FOR_OTHERS and any(waits_for_python(one.lines) for one, _ in stacks):
             waits += seconds
             waiting.add_scaled(stacks, seconds)
+        elif moment.position is Position.BACKWARD and moment.activity in _OF_PASS:
+            entries.add_scaled([one for one in stacks if is_of_hook(one[0].lines)], seconds)
         else:
             part = seconds / max(job.a_step(job.spent[rank, :, job.index(moment)]), _NOTHING)
             entries.add_scaled(stacks, seconds, part)

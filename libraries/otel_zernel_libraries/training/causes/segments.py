@@ -17,10 +17,10 @@ from otel_zernel_libraries.training.causes.cause import CauseName, Evidence
 from otel_zernel_libraries.training.causes.facts import FUSED_OPTIMIZERS, PASSES, TORCH_OPTIMIZERS, UNPACKING
 from otel_zernel_libraries.training.causes.job import FOR_CPU, ON_CPU, Job, WhatIf
 from otel_zernel_libraries.training.causes.replays import LeftOut
-from otel_zernel_libraries.training.code_paths import in_clipping
+from otel_zernel_libraries.training.code_paths import in_anomaly_mode, in_clipping, is_of_hook
 from otel_zernel_libraries.training.code_times import PlaceKey
 from otel_zernel_libraries.training.device.streams import Flags
-from otel_zernel_libraries.training.ledger import Activity, Moment, Position, StepEvent
+from otel_zernel_libraries.training.ledger import MOMENTS, Activity, Moment, Position, StepEvent
 from otel_zernel_libraries.training.library_folders import is_of_pytorch
 from otel_zernel_libraries.training.stacks import CodeLine
 from otel_zernel_libraries.training.words import POSITION_WORDS, activity_for
@@ -66,22 +66,36 @@ def segments(job: Job) -> Iterator[WhatIf]:
     for columns in _together(job):
         removed = np.zeros((1, len(job.moments)))
         removed[0, columns] = [_part(job, job.moments[at], at) for at in columns]
+        is_anomaly = _is_anomaly(job, columns)
         # the rank that does it longest may be the one for which the others wait
-        if float((job.means @ removed[0]).max()) < least:
+        if float((job.means @ removed[0]).max()) < (0.0 if is_anomaly else least):
             continue
         spent = job.totals * removed
         longest = job.moments[max(columns, key=spent.sum(axis=0).__getitem__)]
-        of_child = any(job.moments[at].activity is Activity.CHILD for at in columns)
-        of_calls = longest.position is Position.OPTIMIZER and any(
-            job.moments[at].activity is Activity.OPERATOR for at in columns
-        )
         yield WhatIf(
             cause=CauseName.SEGMENT,
             position=longest.position,
-            activity=Activity.CHILD if of_child else Activity.OPERATOR if of_calls else longest.activity,
+            activity=_named(longest, {job.moments[at].activity for at in columns}),
             rank=job.one_of_ranks(spent.sum(axis=1)),
             removed=dict.fromkeys(range(len(job.ranks)), removed),
+            is_part=is_anomaly,
         )
+
+
+def _named(longest: Moment, activities: Set[Activity]) -> Activity:
+    """The activity that names a cause of several."""
+    if Activity.CHILD in activities:
+        return Activity.CHILD
+    if longest.position is Position.OPTIMIZER and Activity.OPERATOR in activities:
+        return Activity.OPERATOR
+    return Activity.PYTHON if longest.position is Position.BACKWARD and len(activities) > 1 else longest.activity
+
+
+def _is_anomaly(job: Job, columns: Sequence[int]) -> bool:
+    """Whether most of this Python is of anomaly mode. In the backward pass, it also looks at all gradients. That takes
+    longer in a large model, and is told from the pass by nothing."""
+    is_python = any(job.moments[at] == MOMENTS[Position.FORWARD][Activity.PYTHON] for at in columns)
+    return is_python and _of_stacks(job, Position.FORWARD, {Activity.PYTHON}, in_anomaly_mode) > _MOST_OF_THEM
 
 
 def _together(job: Job) -> list[list[int]]:
@@ -103,6 +117,8 @@ def _together(job: Job) -> list[list[int]]:
                 activity = Activity.PYTHON
             elif _of_calls(job, at):
                 activity = Activity.OPERATOR
+            elif position is Position.BACKWARD and activity in ON_CPU and _of_operators_in_hooks(job, activity):
+                activity = Activity.PYTHON
             by_cause.setdefault((position, activity), []).append(at)
     return list(by_cause.values())
 
@@ -170,6 +186,8 @@ def _part(job: Job, moment: Moment, at: int) -> float:
         return 1.0
     if of_calls := _of_calls(job, at):
         return of_calls
+    if position is Position.BACKWARD and (of_hooks := _of_operators_in_hooks(job, activity)):
+        return of_hooks
     if activity in THE_WORK:
         return 0.0
     if activity is Activity.LOCK and any(one.facts.is_crowded for one in job.ranks):
@@ -242,6 +260,14 @@ def _of_hooks(job: Job, at: int) -> float:
     spent = float(job.spent[:, :, at].sum())
     operators = sum(float(one[Position.BACKWARD].sum()) for one in job.operators if Position.BACKWARD in one)
     return max(1.0 - operators * _AN_OPERATOR / spent, 0.0) if spent else 0.0
+
+
+def _of_operators_in_hooks(job: Job, activity: Activity) -> float:
+    """The part, 0 to 1, of operators or native code in backward passes that hooks of the user call, by the stacks."""
+    if activity not in (Activity.OPERATOR, Activity.NATIVE):
+        return 0.0
+    part = _of_stacks(job, Position.BACKWARD, {activity}, is_of_hook)
+    return part if part >= _SMALL else 0.0
 
 
 def _of_calls(job: Job, at: int) -> float:

@@ -251,6 +251,34 @@ def test_frames_show_the_reason_of_python_in_a_pass(
     assert not any(one.text.startswith(words) for one in usual.evidence)
 
 
+@pytest.mark.parametrize("is_on", [True, False])
+def test_anomaly_mode_is_named_also_where_its_stacks_take_little_since_it_looks_at_gradients_too(is_on: bool) -> None:
+    plan = Plan((*HEALTHY, Part(Position.FORWARD, Activity.PYTHON, 0.0006)))
+    stack = (*((FORMAT_STACK,) if is_on else ()), line(69), MAIN)
+    causes = answered(plan, [PlacedStack(0.0006, Activity.PYTHON, stack, Position.FORWARD)])
+    assert [cause.advice[0].startswith("Switch anomaly mode off") for cause in causes] == ([True] if is_on else [])
+    assert all("for a time that is not known" in cause.evidence[-1].text for cause in causes)
+
+
+APPLY = CodeLine(f"{PACKAGES}/torch/autograd/function.py", "BackwardCFunction.apply", 307)
+STEP = CodeLine(f"{PACKAGES}/torch/optim/sgd.py", "SGD.step", 80)
+QUANTIZED = line(9, "Quantized.__torch_dispatch__")
+
+
+@pytest.mark.parametrize(
+    ("inner", "share"), [((HOOK,), 0.5), ((HOOK, APPLY), 0.0), ((STEP, HOOK), 0.0), ((QUANTIZED,), 0.0)]
+)
+def test_operators_of_hooks_are_no_part_of_a_backward_pass(inner: tuple[CodeLine, ...], share: float) -> None:
+    whole, beside = (
+        next(one.seconds for one in some if one.position is Position.BACKWARD) for some in (HEALTHY, USUAL)
+    )
+    stack = (*inner, ENGINE, BACKWARD, line(70), MAIN)
+    causes = answered(Plan(HEALTHY), [PlacedStack(beside, Activity.OPERATOR, stack, Position.BACKWARD)])
+    assert [one.gain for one in causes] == ([pytest.approx(share * whole, rel=0.05)] if share else [])
+    assert all(one.advice[0].startswith("Remove the hook") for one in causes)
+    assert all(one.lines[0].seconds == pytest.approx(one.gain, rel=0.05) for one in causes)
+
+
 COLLATE = CodeLine(f"{PACKAGES}/torch/utils/data/_utils/collate.py", "default_collate", 240)
 LOADER = CodeLine(f"{PACKAGES}/torch/utils/data/dataloader.py", "_BaseDataLoaderIter.__next__", 701)
 
