@@ -100,7 +100,8 @@ def _is_anomaly(job: Job, columns: Sequence[int]) -> bool:
 
 def _together(job: Job) -> list[list[int]]:
     """The columns of each cause. Outside passes, all that a thread computes in a position is one, with the waits in the
-    same function of the program. Where it waits for the ends of child processes, it waits for what they write, too."""
+    same function of the program. Where it waits for the ends of child processes, it waits for what they write, too, and
+    for threads that speak with them: a pool of processes has some."""
     by_cause: dict[tuple[Position, Activity], list[int]] = {}
     with_child = {
         one.position for at, one in enumerate(job.moments) if one.activity is Activity.CHILD and _is_usual(job, at)
@@ -109,8 +110,13 @@ def _together(job: Job) -> list[list[int]]:
     for at, moment in enumerate(job.moments):
         position, activity = moment.position, moment.activity
         if job.is_own[at] and activity not in OF_OTHER_CAUSES and position not in OF_OTHER_POSITIONS:
-            is_together = (activity in ON_CPU and position not in PASSES) or (position, activity) in beside
-            is_of_child = activity is Activity.PIPE or (is_together and (position, Activity.CHILD) in beside)
+            is_beside = (position, activity) in beside
+            is_together = (activity in ON_CPU and position not in PASSES) or (
+                is_beside and activity is not Activity.LOCK
+            )
+            is_of_child = activity is Activity.PIPE or (
+                (is_together or is_beside) and (position, Activity.CHILD) in beside
+            )
             if position in with_child and is_of_child:
                 activity = Activity.CHILD
             elif is_together and activity is not Activity.CHILD:
@@ -141,7 +147,7 @@ def _beside(job: Job) -> set[tuple[Position, Activity]]:
     return {
         (position, activity)
         for (position, activity), place in longest.items()
-        if activity in _WAITS and longest.get((position, Activity.PYTHON)) == place
+        if activity in _WAITS | {Activity.LOCK} and longest.get((position, Activity.PYTHON)) == place
     }
 
 

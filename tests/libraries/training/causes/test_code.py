@@ -113,6 +113,15 @@ def test_a_call_that_computes_and_waits_is_one_cause(is_same: bool) -> None:
     assert [one.gain for one in causes] == ([pytest.approx(0.0018 + usual, rel=0.05)] if is_same else [])
 
 
+@pytest.mark.parametrize("has_child", [True, False])
+def test_a_pool_of_processes_is_one_cause_and_a_lock_beside_other_work_is_two(has_child: bool) -> None:
+    activities = (Activity.PYTHON, Activity.LOCK, *((Activity.CHILD,) if has_child else ()))
+    parts = [Part(Position.AFTER_STEP, activity, 0.004) for activity in activities]
+    stacks = [PlacedStack(0.004, activity, (TOKENIZE, LOOP, MAIN), Position.AFTER_STEP) for activity in activities]
+    causes = answered(Plan((*HEALTHY, *parts)), stacks)
+    assert [one.activity for one in causes] == ([Activity.CHILD] if has_child else [Activity.PYTHON, Activity.LOCK])
+
+
 def test_the_lines_of_a_function_are_one_place_but_those_of_the_loop_are_not() -> None:
     plan = Plan((*HEALTHY, Part(Position.AFTER_STEP, Activity.PYTHON, 0.010)))
     stacks = [
@@ -269,9 +278,8 @@ QUANTIZED = line(9, "Quantized.__torch_dispatch__")
     ("inner", "share"), [((HOOK,), 0.5), ((HOOK, APPLY), 0.0), ((STEP, HOOK), 0.0), ((QUANTIZED,), 0.0)]
 )
 def test_operators_of_hooks_are_no_part_of_a_backward_pass(inner: tuple[CodeLine, ...], share: float) -> None:
-    whole, beside = (
-        next(one.seconds for one in some if one.position is Position.BACKWARD) for some in (HEALTHY, USUAL)
-    )
+    whole = next(one.seconds for one in HEALTHY if one.position is Position.BACKWARD)
+    beside = next(one.seconds for one in USUAL if one.position is Position.BACKWARD)
     stack = (*inner, ENGINE, BACKWARD, line(70), MAIN)
     causes = answered(Plan(HEALTHY), [PlacedStack(beside, Activity.OPERATOR, stack, Position.BACKWARD)])
     assert [one.gain for one in causes] == ([pytest.approx(share * whole, rel=0.05)] if share else [])
