@@ -1,5 +1,6 @@
 """The configuration of the host receiver, as a user of the OpenTelemetry Collector writes it."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -61,7 +62,5 @@ def test_a_mistake_is_named(fields: dict[str, Any], words: str) -> None:
 
 
 def test_a_root_path_without_a_machine_stops_the_start() -> None:
-    from pathlib import Path
-
     with pytest.raises(CannotStart, match="receivers::test::root_path: cannot read /nowhere/proc/stat: No such file"):
         receiver(None, Path("/nowhere")).scrape()

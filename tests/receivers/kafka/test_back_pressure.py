@@ -15,7 +15,7 @@ from tests.receivers.kafka.receiving import METRICS, committed, dropped_by, rece
 from tests.receivers.kafka.test_measuring import values_of_metrics
 
 
-async def test_a_receiver_that_cannot_deliver_holds_little_and_resumes_without_loss(
+async def test_a_receiver_that_cannot_deliver_holds_little_commits_nothing_and_resumes_without_loss(
     cluster: MockCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """50 kB records: a fetch has at most 2 MiB, and two wait besides the one in the pipelines."""

@@ -38,25 +38,6 @@ async def test_the_records_of_a_fetch_are_joined_in_their_order(cluster: MockClu
     assert len(downstream.batches) < 50
 
 
-async def test_an_offset_is_committed_only_after_the_pipelines_have_taken_the_record(cluster: MockCluster) -> None:
-    write(cluster.brokers, METRICS, *(encoded(float(number)) for number in range(5)))
-    offered, free = asyncio.Event(), asyncio.Event()
-    taken: list[Batch] = []
-
-    async def emit(batch: Batch, *, transport: str = "") -> None:
-        offered.set()
-        await free.wait()
-        taken.append(batch)
-
-    async with receiving(cluster.brokers, emit):
-        await offered.wait()
-        await asyncio.sleep(0.5)  # several intervals of the commit
-        assert await asyncio.to_thread(committed, cluster.brokers) == 0
-        free.set()
-        await until(lambda: taken)
-    assert await asyncio.to_thread(committed, cluster.brokers) == 5
-
-
 async def test_refused_records_are_offered_again_and_committed_once_accepted(cluster: MockCluster) -> None:
     write(cluster.brokers, METRICS, encoded(1.0), encoded(2.0))
     downstream = Downstream(refuse=3)

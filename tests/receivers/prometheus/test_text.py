@@ -126,20 +126,19 @@ def test_an_empty_page_is_a_page() -> None:
     assert read("").keys == []
 
 
-def test_known_samples_take_the_short_way_and_give_the_same() -> None:
-    text = b'# TYPE a gauge\na{b="c d"} 1\na{b="e"} 2 5000\nf 3\n'
-    fresh = read(text)
-    again = TextReader().read(text, openmetrics=False, known=dict.fromkeys(fresh.keys))
-    assert (fresh.keys, fresh.values, fresh.times_ns) == (again.keys, again.values, again.times_ns)
-
-
-def test_known_samples_with_times_take_the_short_way_and_give_the_same() -> None:
-    text = b'a{b="c d"} 1 1500\na{b="e"} 2 x\nf 3 -5\ng 4 99999999999999999999\n'
+@pytest.mark.parametrize(
+    ("text", "times", "malformed"),
+    [
+        (b'# TYPE a gauge\na{b="c d"} 1\na{b="e"} 2 5000\nf 3\n', {1: 5_000_000_000}, 0),
+        (b'a{b="c d"} 1 1500\na{b="e"} 2 x\nf 3 -5\ng 4 99999999999999999999\n', {0: 1_500_000_000}, 3),
+    ],
+)
+def test_known_samples_take_the_short_way_and_give_the_same(text: bytes, times: dict[int, int], malformed: int) -> None:
     known: dict[SampleKey, None] = dict.fromkeys([b'a{b="c d"}', b'a{b="e"}', b"f", b"g"])
     fresh, again = read(text), TextReader().read(text, openmetrics=False, known=known)
-    assert (fresh.keys, fresh.values, fresh.times_ns) == (again.keys, again.values, again.times_ns)
-    assert (fresh.malformed, fresh.times_ns) == (3, {0: 1_500_000_000})
-    assert again.malformed == 3
+    assert (fresh.keys, fresh.values) == (again.keys, again.values)
+    for page in (fresh, again):
+        assert (page.times_ns, page.malformed) == (times, malformed)
 
 
 def test_lines_beyond_one_piece_are_read() -> None:
