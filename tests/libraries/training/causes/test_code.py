@@ -270,12 +270,12 @@ def test_anomaly_mode_is_named_also_where_its_stacks_take_little_since_it_looks_
 
 
 APPLY = CodeLine(f"{PACKAGES}/torch/autograd/function.py", "BackwardCFunction.apply", 307)
-STEP = CodeLine(f"{PACKAGES}/torch/optim/sgd.py", "SGD.step", 80)
+SGD = CodeLine(f"{PACKAGES}/torch/optim/sgd.py", "SGD.step", 80)
 QUANTIZED = line(9, "Quantized.__torch_dispatch__")
 
 
 @pytest.mark.parametrize(
-    ("inner", "share"), [((HOOK,), 0.5), ((HOOK, APPLY), 0.0), ((STEP, HOOK), 0.0), ((QUANTIZED,), 0.0)]
+    ("inner", "share"), [((HOOK,), 0.5), ((HOOK, APPLY), 0.0), ((SGD, HOOK), 0.0), ((QUANTIZED,), 0.0)]
 )
 def test_operators_of_hooks_are_no_part_of_a_backward_pass(inner: tuple[CodeLine, ...], share: float) -> None:
     whole = next(one.seconds for one in HEALTHY if one.position is Position.BACKWARD)
