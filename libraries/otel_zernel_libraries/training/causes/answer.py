@@ -117,7 +117,7 @@ def answer_on(job: Job, before: JobAnswer | None = None) -> JobAnswer:
     for names in _ORDER:
         left = [claimed.rest(replays, what_if, one) for what_if, one in what_ifs if what_if.cause in names]
         for (what_if, one), (cause, certain) in zip(left, _causes(replays, left), strict=True):
-            if _is_worth(cause, certain, is_known=cause.key in known, is_part=what_if.is_part):
+            if _is_worth(cause, certain, is_known=cause.key in known, is_part=what_if.more > 0):
                 named.append(with_code(job, cause, _case(job, cause), one))
                 claimed.add(one)
             else:
@@ -239,7 +239,7 @@ def _causes(replays: Replays, what_ifs: Sequence[tuple[WhatIf, LeftOut]]) -> lis
     low, high = means + (np.percentile(_drawn(job, gains), _BOUNDS, axis=0) - means) * wider
     certain = low / job.step
     of_model = np.where(means > 0, np.maximum(_MODEL_OF_STEP * job.step, _MODEL_OF_GAIN * means), 0.0)
-    low, high = low - of_model, high + of_model
+    low, high = low - of_model, high + of_model + [what_if.more for what_if, _ in what_ifs]
     low[[what_if.is_bound for what_if, _ in what_ifs]] = 0.0
     return [
         (_cause(job, what_if, float(means[at]), float(low[at]), float(high[at])), float(certain[at]))

@@ -68,8 +68,8 @@ class WhatIf:
     """By the index of a rank: the part of its GPU's work that is left. Without an entry: all of it."""
     is_bound: bool = False
     """Whether the gain is only known to be at most so much."""
-    is_part: bool = False
-    """Whether more time goes with it that is not known."""
+    more: float = 0.0
+    """Seconds of a step that may go with it, at most: nobody knows how many do."""
     evidence: tuple[Evidence, ...] = ()
 
 

@@ -66,9 +66,9 @@ def segments(job: Job) -> Iterator[WhatIf]:
     for columns in _together(job):
         removed = np.zeros((1, len(job.moments)))
         removed[0, columns] = [_part(job, job.moments[at], at) for at in columns]
-        is_anomaly = _is_anomaly(job, columns)
+        more = _of_anomaly_mode(job, columns)
         # the rank that does it longest may be the one for which the others wait
-        if float((job.means @ removed[0]).max()) < (0.0 if is_anomaly else least):
+        if float((job.means @ removed[0]).max()) < (0.0 if more else least):
             continue
         spent = job.totals * removed
         longest = job.moments[max(columns, key=spent.sum(axis=0).__getitem__)]
@@ -78,7 +78,7 @@ def segments(job: Job) -> Iterator[WhatIf]:
             activity=_named(longest, {job.moments[at].activity for at in columns}),
             rank=job.one_of_ranks(spent.sum(axis=1)),
             removed=dict.fromkeys(range(len(job.ranks)), removed),
-            is_part=is_anomaly,
+            more=more,
         )
 
 
@@ -91,11 +91,14 @@ def _named(longest: Moment, activities: Set[Activity]) -> Activity:
     return Activity.PYTHON if longest.position is Position.BACKWARD and len(activities) > 1 else longest.activity
 
 
-def _is_anomaly(job: Job, columns: Sequence[int]) -> bool:
-    """Whether most of this Python is of anomaly mode. In the backward pass, it also looks at all gradients. That takes
-    longer in a large model, and is told from the pass by nothing."""
+def _of_anomaly_mode(job: Job, columns: Sequence[int]) -> float:
+    """If most of this Python is of anomaly mode: the seconds of a step in operators of backward passes. There it looks
+    at all gradients, and nothing tells that from the pass. Else 0."""
     is_python = any(job.moments[at] == MOMENTS[Position.FORWARD][Activity.PYTHON] for at in columns)
-    return is_python and _of_stacks(job, Position.FORWARD, {Activity.PYTHON}, in_anomaly_mode) > _MOST_OF_THEM
+    if not is_python or _of_stacks(job, Position.FORWARD, {Activity.PYTHON}, in_anomaly_mode) <= _MOST_OF_THEM:
+        return 0.0
+    backward = [one == MOMENTS[Position.BACKWARD][Activity.OPERATOR] for one in job.moments]
+    return job.a_step(job.spent[:, :, backward].sum(axis=2).max(axis=0))
 
 
 def _together(job: Job) -> list[list[int]]:

@@ -267,6 +267,7 @@ def test_anomaly_mode_is_named_also_where_its_stacks_take_little_since_it_looks_
     causes = answered(plan, [PlacedStack(0.0006, Activity.PYTHON, stack, Position.FORWARD)])
     assert [cause.advice[0].startswith("Switch anomaly mode off") for cause in causes] == ([True] if is_on else [])
     assert all("for a time that is not known" in cause.evidence[-1].text for cause in causes)
+    assert all(cause.gain_high > 0.020 for cause in causes)  # all operators of the backward pass
 
 
 APPLY = CodeLine(f"{PACKAGES}/torch/autograd/function.py", "BackwardCFunction.apply", 307)
