@@ -64,6 +64,9 @@ def profiles_batch() -> Batch:
     return Batch(profiles=profiles(7, 9))
 
 
+GrpcAnswer = Message | bytes | Callable[[Any], Awaitable[None]]
+
+
 @dataclass
 class GrpcSink:
     """An OTLP server that records requests as bytes. It sends the configured answers first, then successful ones."""
@@ -71,7 +74,7 @@ class GrpcSink:
     services: list[str] = field(default_factory=list)
     requests: list[bytes] = field(default_factory=list)
     metadata: list[dict[str, str | bytes]] = field(default_factory=list)
-    answers: deque[Message | bytes | Callable[[Any], Awaitable[None]]] = field(default_factory=deque)
+    answers: deque[GrpcAnswer] = field(default_factory=deque)
     peers: list[dict[str, Any]] = field(default_factory=list)
 
     _came: asyncio.Event = field(default_factory=asyncio.Event)

@@ -2,21 +2,18 @@
 
 from base64 import b64encode
 from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
 from starlette.responses import Response
 
 from otel_zernel.authentication import ClientAuthenticator
 from otel_zernel.clock import SystemClock
-from otel_zernel.component import ComponentConfig, Context, Extension
+from otel_zernel.component import ComponentConfig, Extension
 from otel_zernel.errors import CannotStart, Correctable, Retryable
 from otel_zernel.testing import make_context, until
-from otel_zernel_exporters.otlp import OtlpGrpcExporter, OtlpHttpExporter
-from otel_zernel_exporters.otlp.config import OtlpGrpcConfig, OtlpHttpConfig
+from tests.exporters.otlp.exporting import answering, answering_grpc, both, exporter_of, exporting, failing
 from tests.exporters.otlp.peers import GrpcSink, HttpSink, metrics_batch
 
 
@@ -41,60 +38,42 @@ class ForServers(Token):
         return "set client_auth"
 
 
-class Sink:
-    """A server of one transport, and the exporter for it."""
-
-    def __init__(self, transport: str) -> None:
-        self.transport = transport
-        self.http, self.grpc = HttpSink(), GrpcSink()
-
-    def serve(self) -> AbstractAsyncContextManager[object]:
-        return self.http.serve() if self.transport == "http" else self.grpc.serve()
-
-    def exporter(
-        self, place: object, extension: Extension | None, **fields: Any
-    ) -> OtlpHttpExporter | OtlpGrpcExporter:
-        fields = {"auth": {"authenticator": "token"}, **fields}
-        context: Context = make_context("exporters", "otlp", extensions={"token": extension} if extension else {})
-        if self.transport == "http":
-            return OtlpHttpExporter(OtlpHttpConfig.model_validate({"endpoint": place, **fields}), context)
-        config = OtlpGrpcConfig.model_validate({"endpoint": f"http://localhost:{place}", **fields})
-        return OtlpGrpcExporter(config, context)
-
-    def refuse(self) -> None:
-        async def answer(call: Any) -> None:
-            await call.abort(grpc.StatusCode.UNAUTHENTICATED, "expired")
-
-        self.http.answers.append(Response("expired", 401, media_type="text/plain"))
-        self.grpc.answers.append(answer)
-
-    @property
-    def authorizations(self) -> list[object]:
-        received = [one.headers for one in self.http.requests] if self.transport == "http" else self.grpc.metadata
-        return [headers["authorization"] for headers in received]
+def sink_of(transport: str) -> GrpcSink | HttpSink:
+    return HttpSink() if transport == "http" else GrpcSink()
 
 
-both = pytest.mark.parametrize("transport", ["grpc", "http"])
+def refusing(transport: str) -> GrpcSink | HttpSink:
+    """A server that refuses the credentials of the first request."""
+    if transport == "http":
+        return answering(Response("expired", 401, media_type="text/plain"))
+    return answering_grpc(failing("UNAUTHENTICATED", words="expired"))
+
+
+def authorizations(sink: GrpcSink | HttpSink) -> list[object]:
+    received = sink.metadata if isinstance(sink, GrpcSink) else [posted.headers for posted in sink.requests]
+    return [headers["authorization"] for headers in received]
+
+
+def with_extension(extension: Extension | None) -> dict[str, Any]:
+    """The context and the option of an exporter that asks this extension."""
+    own = make_context("exporters", "otlp", extensions={"token": extension} if extension else {})
+    return {"own": own, "auth": {"authenticator": "token"}}
 
 
 @both
 async def test_the_token_is_asked_for_each_request_and_replaces_a_configured_header(transport: str) -> None:
-    sink, token = Sink(transport), Token()
-    async with (
-        sink.serve() as place,
-        sink.exporter(place, token, headers={"Authorization": "Bearer configured"}) as exporter,
-    ):
+    sink, token = sink_of(transport), Token()
+    configured = {"Authorization": "Bearer configured"}
+    async with exporting(sink, **with_extension(token), headers=configured) as exporter:
         await exporter.export(metrics_batch())
         token.value = "Bearer two"
         await exporter.export(metrics_batch())
-    assert sink.authorizations == ["Bearer one", "Bearer two"]
+    assert authorizations(sink) == ["Bearer one", "Bearer two"]
 
 
 @both
 async def test_refused_credentials_keep_the_batch_and_name_the_extension(transport: str) -> None:
-    sink = Sink(transport)
-    sink.refuse()
-    async with sink.serve() as place, sink.exporter(place, Token("Bearer geheim")) as exporter:
+    async with exporting(refusing(transport), **with_extension(Token("Bearer geheim"))) as exporter:
         with pytest.raises(
             Correctable, match=r"expired \(the server refused the credentials of extension token\)"
         ) as seen:
@@ -104,9 +83,7 @@ async def test_refused_credentials_keep_the_batch_and_name_the_extension(transpo
 
 @both
 async def test_missing_credentials_keep_the_batch_and_have_advice(transport: str) -> None:
-    sink = Sink(transport)
-    sink.refuse()
-    async with sink.serve() as place, sink.exporter(place, None, auth=None) as exporter:
+    async with exporting(refusing(transport)) as exporter:
         with pytest.raises(Correctable, match=r"expired \(if the server requires credentials, set auth::authenticator"):
             await exporter.export(metrics_batch())
 
@@ -114,55 +91,54 @@ async def test_missing_credentials_keep_the_batch_and_have_advice(transport: str
 @both
 @pytest.mark.parametrize("value", [FileNotFoundError("no token file"), "Bearer geheim\n", "Bearer g\u00e9heim"])
 async def test_unusable_credentials_keep_the_batch_and_are_not_printed(transport: str, value: str | Exception) -> None:
-    sink = Sink(transport)
-    async with sink.serve() as place, sink.exporter(place, Token(value)) as exporter:
+    sink = sink_of(transport)
+    async with exporting(sink, **with_extension(Token(value))) as exporter:
         with pytest.raises(Retryable, match="extension token") as seen:
             await exporter.export(metrics_batch())
     assert "heim" not in str(seen.value)
-    assert sink.authorizations == []
+    assert authorizations(sink) == []
 
 
 @both
 async def test_an_extension_that_is_not_enabled_or_no_authenticator_stops_the_start(transport: str) -> None:
-    sink = Sink(transport)
-    place = "http://localhost:1" if transport == "http" else 1
-    with pytest.raises(CannotStart, match="extension token is not enabled; add it to service::extensions"):
-        await sink.exporter(place, None).__aenter__()
-    for other in (Extension(ComponentConfig(), make_context("extensions", "token")), ForServers()):
-        with pytest.raises(CannotStart, match="auth::authenticator: extension token cannot add credentials: "):
-            await sink.exporter(place, other).__aenter__()
+    no_authenticator = Extension(ComponentConfig(), make_context("extensions", "token"))
+    for extension, message in (
+        (None, "extension token is not enabled; add it to service::extensions"),
+        (no_authenticator, "auth::authenticator: extension token cannot add credentials: "),
+        (ForServers(), "auth::authenticator: extension token cannot add credentials: "),
+    ):
+        with pytest.raises(CannotStart, match=message):
+            await exporter_of(transport, "http://localhost:1", **with_extension(extension)).__aenter__()
 
 
 @both
 async def test_a_token_that_changes_in_its_file_is_sent_from_then_on(transport: str, tmp_path: Path) -> None:
     bearer = pytest.importorskip("otel_zernel_extensions.bearertokenauth").BearerTokenAuthExtension
-    sink, file = Sink(transport), tmp_path / "token"
+    sink, file = sink_of(transport), tmp_path / "token"
     file.write_text("one")
     config = bearer.Config.model_validate({"filename": str(file)})
     async with (
         bearer(config, make_context("extensions", "token", clock=SystemClock())) as extension,
-        sink.serve() as at,
-        sink.exporter(at, extension) as exporter,
+        exporting(sink, **with_extension(extension)) as exporter,
     ):
         await exporter.export(metrics_batch())
         file.write_text("two")
         await until(lambda: "two" in extension.headers()["authorization"])
         await exporter.export(metrics_batch())
-    assert sink.authorizations == ["Bearer one", "Bearer two"]
+    assert authorizations(sink) == ["Bearer one", "Bearer two"]
 
 
 @both
 async def test_a_user_and_password_are_sent(transport: str) -> None:
     basic = pytest.importorskip("otel_zernel_extensions.basicauth").BasicAuthExtension
-    sink, clients = Sink(transport), {"client_auth": {"username": "team", "password": "geheim"}}
+    sink, clients = sink_of(transport), {"client_auth": {"username": "team", "password": "geheim"}}
     context = make_context("extensions", "token", clock=SystemClock())
     async with (
         basic(basic.Config.model_validate(clients), context) as extension,
-        sink.serve() as place,
-        sink.exporter(place, extension) as exporter,
+        exporting(sink, **with_extension(extension)) as exporter,
     ):
         await exporter.export(metrics_batch())
-    assert sink.authorizations == [f"Basic {b64encode(b'team:geheim').decode()}"]
+    assert authorizations(sink) == [f"Basic {b64encode(b'team:geheim').decode()}"]
 
 
 @pytest.mark.parametrize(
@@ -180,13 +156,6 @@ async def test_a_user_and_password_are_sent(transport: str) -> None:
 async def test_credentials_without_tls_are_warned_of(
     transport: str, endpoint: str, warned: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    fields = {"endpoint": endpoint, "auth": {"authenticator": "token"}}
-    own = make_context("exporters", "otlp", extensions={"token": Token()})
-    exporter = (
-        OtlpHttpExporter(OtlpHttpConfig.model_validate(fields), own)
-        if transport == "http"
-        else OtlpGrpcExporter(OtlpGrpcConfig.model_validate(fields), own)
-    )
-    async with exporter:
+    async with exporter_of(transport, endpoint, **with_extension(Token())):
         pass
     assert ("The credentials of extension token are sent without TLS" in caplog.text) is warned

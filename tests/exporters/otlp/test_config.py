@@ -5,14 +5,15 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from otel_zernel_exporters.otlp import OtlpGrpcExporter, OtlpHttpExporter
+from otel_zernel.batch import Signal
 from otel_zernel_exporters.otlp.config import OtlpGrpcConfig, OtlpHttpConfig
+from tests.exporters.otlp.exporting import both_configs
 
 
 def mistakes(config: type[OtlpGrpcConfig | OtlpHttpConfig], fields: dict[str, Any]) -> str:
     with pytest.raises(ValidationError) as caught:
         config.model_validate(fields)
-    return "\n".join(f"{'::'.join(map(str, one['loc']))}: {one['msg']}" for one in caught.value.errors())
+    return "\n".join(f"{'::'.join(map(str, error['loc']))}: {error['msg']}" for error in caught.value.errors())
 
 
 @pytest.mark.parametrize(
@@ -58,14 +59,24 @@ def test_the_endpoint_is_required() -> None:
     )
 
 
-def test_http_urls_are_the_endpoint_and_the_signals_path_unless_set() -> None:
-    config = OtlpHttpConfig.model_validate({"endpoint": "https://mimir/otlp/", "traces_endpoint": "http://tempo/x"})
-    assert (config.url("metrics"), config.url("traces")) == ("https://mimir/otlp/v1/metrics", "http://tempo/x")
-
-
-def test_one_signals_endpoint_is_enough() -> None:
-    config = OtlpHttpConfig.model_validate({"metrics_endpoint": "http://mimir/otlp"})
-    assert (config.url("metrics"), config.url("traces")) == ("http://mimir/otlp", "")
+@pytest.mark.parametrize(
+    ("fields", "signal", "url"),
+    [
+        (
+            {"endpoint": "https://mimir/otlp/", "traces_endpoint": "http://a"},
+            "metrics",
+            "https://mimir/otlp/v1/metrics",
+        ),
+        ({"endpoint": "https://mimir/otlp/", "traces_endpoint": "http://tempo/x"}, "traces", "http://tempo/x"),
+        ({"metrics_endpoint": "http://mimir/otlp"}, "metrics", "http://mimir/otlp"),
+        ({"metrics_endpoint": "http://mimir/otlp"}, "traces", ""),
+        ({"endpoint": "https://a.example/otlp/?token=b"}, "logs", "https://a.example/otlp/v1/logs?token=b"),
+    ],
+)
+def test_http_urls_are_the_endpoint_and_the_signals_path_unless_set(
+    fields: dict[str, str], signal: Signal, url: str
+) -> None:
+    assert OtlpHttpConfig.model_validate(fields).url(signal) == url
 
 
 def test_timeouts_are_those_of_otelcol() -> None:
@@ -93,7 +104,7 @@ def test_the_error_of_an_invalid_header_has_its_name_but_not_its_value() -> None
     assert "geheim" not in text
 
 
-@pytest.mark.parametrize("config", [OtlpGrpcConfig, OtlpHttpConfig])
+@both_configs
 def test_no_compression_may_be_written_as_in_otelcol(config: type[OtlpGrpcConfig | OtlpHttpConfig]) -> None:
     for word in ("none", "", None):
         assert config.model_validate({"endpoint": "http://a:1", "compression": word}).compression == "none"
@@ -111,7 +122,7 @@ ENVIRON = {
 }
 
 
-@pytest.mark.parametrize("config", [OtlpGrpcConfig, OtlpHttpConfig])
+@both_configs
 def test_missing_keys_come_from_the_environment_and_are_printed(config: type[OtlpGrpcConfig | OtlpHttpConfig]) -> None:
     shown = config.model_validate({}, context={"environ": ENVIRON}).model_dump(mode="json", exclude_unset=True)
     assert shown == {
@@ -136,9 +147,11 @@ def test_an_environment_percent_decodes_headers() -> None:
     assert config.headers["authorization"].get_secret_value() == "Bearer abc"
 
 
-def test_a_signals_endpoint_comes_from_the_environment_for_http() -> None:
-    environ = {"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://mimir/otlp"}
-    assert OtlpHttpConfig.model_validate({}, context={"environ": environ}).url("metrics") == "http://mimir/otlp"
+@pytest.mark.parametrize("signal", ["metrics", "logs"])
+def test_a_signals_endpoint_comes_from_the_environment_for_http(signal: Signal) -> None:
+    environ = {f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT": "http://a/otlp"}
+    config = OtlpHttpConfig.model_validate({}, context={"environ": environ})
+    assert (config.url(signal), config.url("traces")) == ("http://a/otlp", "")
 
 
 def test_without_a_context_the_environment_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,16 +165,6 @@ def test_the_error_of_an_invalid_variable_has_its_name(name: str, text: str) -> 
         OtlpGrpcConfig.model_validate({}, context={"environ": {f"OTEL_EXPORTER_OTLP_{name}": text}})
 
 
-def test_the_classes_know_their_configuration() -> None:
-    assert OtlpGrpcExporter.Config is OtlpGrpcConfig
-    assert OtlpHttpExporter.Config is OtlpHttpConfig
-
-
-def test_urls_with_a_query_keep_it_behind_the_signals_path() -> None:
-    config = OtlpHttpConfig(endpoint="https://vendor.example/otlp/?token=geheim")
-    assert config.url("logs") == "https://vendor.example/otlp/v1/logs?token=geheim"
-
-
 @pytest.mark.parametrize("endpoint", ["ftp://a:1/?token=geheim", "ftp://me:geheim@a:1", "http://:1?token=geheim"])
 def test_the_error_of_an_invalid_endpoint_does_not_print_its_token(endpoint: str) -> None:
     for config in (OtlpHttpConfig, OtlpGrpcConfig):
@@ -171,24 +174,18 @@ def test_the_error_of_an_invalid_endpoint_does_not_print_its_token(endpoint: str
 
 
 @pytest.mark.parametrize("text", ["Bearer geheim", "x-team=ml,geheim", "x-team=ml,Bearer geheim=1", "%67eheim%20x=1"])
-@pytest.mark.parametrize("config", [OtlpGrpcConfig, OtlpHttpConfig])
+@both_configs
 def test_malformed_headers_of_the_environment_are_not_printed(
     config: type[OtlpGrpcConfig | OtlpHttpConfig], text: str
 ) -> None:
     environ = {"OTEL_EXPORTER_OTLP_HEADERS": text, "OTEL_EXPORTER_OTLP_ENDPOINT": "http://a:1"}
     with pytest.raises(ValidationError) as caught:
         config.model_validate({}, context={"environ": environ})
-    messages = " ".join(one["msg"] for one in caught.value.errors())
+    messages = " ".join(error["msg"] for error in caught.value.errors())
     assert "OTEL_EXPORTER_OTLP_HEADERS: part " in messages
     assert "write name=value,name=value" in messages
     assert "geheim" not in messages
     assert "ml" not in messages
-
-
-def test_the_endpoint_for_logs_comes_from_the_environment() -> None:
-    environ = {"OTEL_EXPORTER_OTLP_LOGS_ENDPOINT": "http://loki/otlp/v1/logs"}
-    config = OtlpHttpConfig.model_validate({}, context={"environ": environ})
-    assert (config.url("logs"), config.url("metrics")) == ("http://loki/otlp/v1/logs", "")
 
 
 @pytest.mark.parametrize(
@@ -202,7 +199,7 @@ def test_the_endpoint_for_logs_comes_from_the_environment() -> None:
         ({"min_version": "1.3", "max_version": "1.2"}, "max_version 1.2 is older than min_version 1.3"),
     ],
 )
-@pytest.mark.parametrize("config", [OtlpGrpcConfig, OtlpHttpConfig])
+@both_configs
 def test_contradictions_in_tls_are_mistakes(
     config: type[OtlpGrpcConfig | OtlpHttpConfig], tls: dict[str, Any], text: str
 ) -> None:

@@ -3,19 +3,17 @@
 import asyncio
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from otel_zernel.component import Context
 from otel_zernel.errors import CannotStart, Retryable
 from otel_zernel.testing import FakeClock, make_context
-from otel_zernel_exporters.otlp import OtlpGrpcExporter, OtlpHttpExporter
-from otel_zernel_exporters.otlp.config import OtlpGrpcConfig, OtlpHttpConfig
 from tests.exporters.otlp.certificates import Authority, CertificateFiles
+from tests.exporters.otlp.exporting import both, exporter_of, exporting
 from tests.exporters.otlp.peers import GrpcSink, metrics_batch
 
 
@@ -32,12 +30,9 @@ class SecureServer:
         self._identity = identity
         self._client_ca = client_ca
 
-    @asynccontextmanager
-    async def serve(self) -> AsyncIterator[str]:
+    def serve(self) -> AbstractAsyncContextManager[str]:
         """Yields the endpoint."""
-        serve = self._serve_grpc if self.transport == "grpc" else self._serve_http
-        async with serve() as endpoint:
-            yield endpoint
+        return self._serve_grpc() if self.transport == "grpc" else self._serve_http()
 
     @asynccontextmanager
     async def _serve_grpc(self) -> AsyncIterator[str]:
@@ -70,28 +65,18 @@ class SecureServer:
         writer.close()
 
 
-def make_exporter(
-    transport: str, endpoint: str, tls: dict[str, Any], context: Context | None = None
-) -> OtlpGrpcExporter | OtlpHttpExporter:
-    context = context or make_context("exporters", f"otlp_{transport}")
-    fields = {"endpoint": endpoint, "tls": tls}
-    if transport == "grpc":
-        return OtlpGrpcExporter(OtlpGrpcConfig.model_validate(fields), context)
-    return OtlpHttpExporter(OtlpHttpConfig.model_validate(fields), context)
-
-
 async def send(server: SecureServer, **tls: Any) -> None:
-    async with server.serve() as endpoint, make_exporter(server.transport, endpoint, tls) as exporter:
+    async with server.serve() as endpoint, exporter_of(server.transport, endpoint, tls=tls) as exporter:
         await exporter.export(metrics_batch())
 
 
-both = pytest.mark.parametrize("transport", ["grpc", "http"])
-
-
 @both
-async def test_a_server_with_a_trusted_certificate_is_accepted(transport: str, authority: Authority) -> None:
+@pytest.mark.parametrize("system", [False, True])
+async def test_a_server_with_a_trusted_certificate_is_accepted(
+    transport: str, system: bool, authority: Authority
+) -> None:
     server = SecureServer(transport, authority.issue("localhost"))
-    await send(server, ca_file=authority.ca_file)
+    await send(server, ca_file=authority.ca_file, include_system_ca_certs_pool=system)
     assert server.clients == [""]
 
 
@@ -104,10 +89,12 @@ async def test_a_server_with_an_untrusted_certificate_is_refused(transport: str,
 
 
 @both
-async def test_mutual_tls_shows_the_clients_certificate(transport: str, authority: Authority) -> None:
+@pytest.mark.parametrize("form", ["file", "pem"])
+async def test_mutual_tls_shows_the_clients_certificate(transport: str, form: str, authority: Authority) -> None:
     client = authority.issue("trainer-7")
     server = SecureServer(transport, authority.issue("localhost"), authority.ca_file)
-    await send(server, ca_file=authority.ca_file, cert_file=client.cert_file, key_file=client.key_file)
+    files = {"ca": authority.ca_file, "cert": client.cert_file, "key": client.key_file}
+    await send(server, **{f"{key}_{form}": file if form == "file" else text_of(file) for key, file in files.items()})
     assert server.clients == ["trainer-7"]
 
 
@@ -139,7 +126,7 @@ async def test_http_can_skip_verification(authority: Authority) -> None:
 async def test_a_missing_file_is_named(transport: str, key: str, authority: Authority) -> None:
     client = authority.issue("client")
     tls = {"ca_file": authority.ca_file, "cert_file": client.cert_file, "key_file": client.key_file}
-    exporter = make_exporter(transport, "https://localhost:1", {**tls, key: "/nowhere.pem"})
+    exporter = exporter_of(transport, "https://localhost:1", tls={**tls, key: "/nowhere.pem"})
     sentence = f"exporters::otlp_{transport}::tls::{key}: cannot read /nowhere.pem: No such file"
     with pytest.raises(CannotStart, match=sentence):
         await exporter.__aenter__()
@@ -167,15 +154,12 @@ async def test_invalid_files_are_named(transport: str, authority: Authority, tmp
         ({"cert_file": locked.cert_file, "key_file": locked.key_file}, "locked.key"),
     ]:
         with pytest.raises(CannotStart, match=f"exporters::otlp_{transport}::tls::c.*{named}"):
-            await make_exporter(transport, "https://localhost:1", tls).__aenter__()
+            await exporter_of(transport, "https://localhost:1", tls=tls).__aenter__()
 
 
 async def test_plaintext_grpc_needs_no_files() -> None:
     sink = GrpcSink()
-    async with (
-        sink.serve() as port,
-        make_exporter("grpc", f"http://localhost:{port}", {"ca_file": "/nowhere.pem"}) as exporter,
-    ):
+    async with exporting(sink, tls={"ca_file": "/nowhere.pem"}) as exporter:
         await exporter.export(metrics_batch())
     assert len(sink.requests) == 1
 
@@ -183,18 +167,22 @@ async def test_plaintext_grpc_needs_no_files() -> None:
 @asynccontextmanager
 async def reloading(
     transport: str, authority: Authority
-) -> AsyncIterator[tuple[SecureServer, OtlpGrpcExporter | OtlpHttpExporter, FakeClock, CertificateFiles]]:
+) -> AsyncIterator[tuple[SecureServer, Any, FakeClock, CertificateFiles]]:
     """A server that knows its clients, and an exporter with the certificate "first", which it reads each minute."""
-    clock = FakeClock()
-    context = make_context("exporters", f"otlp_{transport}", clock=clock)
     client = authority.issue("first", "client")
     tls = {"ca_file": authority.ca_file, "cert_file": client.cert_file, "key_file": client.key_file}
     server = SecureServer(transport, authority.issue("localhost"), authority.ca_file)
-    async with (
-        server.serve() as endpoint,
-        make_exporter(transport, endpoint, {**tls, "reload_interval": "1m"}, context) as exporter,
-    ):
+    async with reading_each_minute(server, tls) as (exporter, clock):
         yield server, exporter, clock, client
+
+
+@asynccontextmanager
+async def reading_each_minute(server: SecureServer, tls: dict[str, Any]) -> AsyncIterator[tuple[Any, FakeClock]]:
+    clock = FakeClock()
+    own = make_context("exporters", f"otlp_{server.transport}", clock=clock)
+    tls = {**tls, "reload_interval": "1m"}
+    async with server.serve() as endpoint, exporter_of(server.transport, endpoint, own, tls=tls) as exporter:
+        yield exporter, clock
 
 
 @both
@@ -228,12 +216,9 @@ async def test_an_authority_that_was_removed_from_the_file_is_trusted_no_more(
     (tmp_path / "other").mkdir()
     other, trusted = Authority(tmp_path / "other"), tmp_path / "trusted.pem"
     trusted.write_text(text_of(authority.ca_file))
-    clock = FakeClock()
-    context = make_context("exporters", f"otlp_{transport}", clock=clock)
-    tls = {"ca_file": str(trusted), "reload_interval": "1m"}
     server = SecureServer(transport, authority.issue("localhost"))
     server.keeps_open = True
-    async with server.serve() as endpoint, make_exporter(transport, endpoint, tls, context) as exporter:
+    async with reading_each_minute(server, {"ca_file": str(trusted)}) as (exporter, clock):
         await exporter.export(metrics_batch())
         trusted.write_text(text_of(other.ca_file))
         clock.advance(61)
@@ -249,32 +234,16 @@ def text_of(file: str) -> str:
 
 
 @both
-async def test_certificates_may_be_in_the_configuration(transport: str, authority: Authority) -> None:
-    client = authority.issue("trainer-7")
-    server = SecureServer(transport, authority.issue("localhost"), authority.ca_file)
-    files = {"ca_pem": authority.ca_file, "cert_pem": client.cert_file, "key_pem": client.key_file}
-    await send(server, **{key: text_of(file) for key, file in files.items()})
-    assert server.clients == ["trainer-7"]
-
-
-@both
 async def test_an_invalid_certificate_in_the_configuration_is_named_and_not_printed(
     transport: str, authority: Authority
 ) -> None:
     client = authority.issue("client")
     with pytest.raises(CannotStart, match=f"exporters::otlp_{transport}::tls::ca_pem: ca_pem contains no PEM"):
-        await make_exporter(transport, "https://localhost:1", {"ca_pem": "junk"}).__aenter__()
+        await exporter_of(transport, "https://localhost:1", tls={"ca_pem": "junk"}).__aenter__()
     tls = {"cert_pem": text_of(client.cert_file), "key_pem": "geheim"}
     with pytest.raises(CannotStart, match="tls::cert_pem: cert_pem and key_pem are not a PEM certificate") as caught:
-        await make_exporter(transport, "https://localhost:1", tls).__aenter__()
+        await exporter_of(transport, "https://localhost:1", tls=tls).__aenter__()
     assert "geheim" not in str(caught.value)
-
-
-@both
-async def test_the_authorities_of_the_system_may_be_trusted_too(transport: str, authority: Authority) -> None:
-    server = SecureServer(transport, authority.issue("localhost"))
-    await send(server, ca_file=authority.ca_file, include_system_ca_certs_pool=True)
-    assert server.clients == [""]
 
 
 @pytest.mark.parametrize("limits", [{"min_version": "1.3"}, {"max_version": "1.2"}])

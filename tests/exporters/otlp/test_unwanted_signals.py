@@ -16,20 +16,24 @@ from otel_zernel.engine.pipelines.fan_out import FanOut
 from otel_zernel.engine.pipelines.pipeline import Pipeline
 from otel_zernel.errors import Correctable, Permanent, Refused, Retryable, Unwanted
 from otel_zernel.testing import FakeClock, make_context, until
-from otel_zernel_exporters.otlp import OtlpGrpcExporter
 from tests.core.engine.wiring import INSTRUMENTS
 from tests.core.parts import every_signal
-from tests.exporters.otlp.grpc import test_grpc as over_grpc
-from tests.exporters.otlp.http import exporting as over_http
-from tests.exporters.otlp.peers import GrpcSink, metrics_batch, spans_batch
+from tests.exporters.otlp.exporting import (
+    answering,
+    answering_grpc,
+    context,
+    exporter_of,
+    exporting,
+    failing,
+)
+from tests.exporters.otlp.peers import GrpcSink, HttpSink, metrics_batch, spans_batch
 
 NO_METRICS = "the server takes traces and logs, but no metrics"
 
 
 async def test_a_signal_without_a_service_is_stopped_and_the_message_names_the_option() -> None:
-    sink, own = GrpcSink(), over_grpc.context()
-    sink.answers.append(over_grpc.failing("UNIMPLEMENTED"))
-    async with over_grpc.exporting(sink, own) as exporter:
+    sink, own = answering_grpc(failing("UNIMPLEMENTED")), context("grpc")
+    async with exporting(sink, own) as exporter:
         for _ in range(3):
             with pytest.raises(Permanent, match=rf"{NO_METRICS} \(UNIMPLEMENTED\); set signals: \[traces, logs\]$"):
                 await exporter.export(metrics_batch())
@@ -42,15 +46,14 @@ async def test_a_signal_without_a_service_is_stopped_and_the_message_names_the_o
 
 
 async def test_a_stopped_signal_is_tried_again_after_an_hour() -> None:
-    sink, clock = GrpcSink(), FakeClock()
+    sink, clock = answering_grpc(failing("UNIMPLEMENTED")), FakeClock()
     own = make_context("exporters", "otlp_grpc", clock=clock)
-    sink.answers.append(over_grpc.failing("UNIMPLEMENTED"))
-    async with over_grpc.exporting(sink, own) as exporter:
+    async with exporting(sink, own) as exporter:
         for _ in range(2):
             with pytest.raises(Unwanted):
                 await exporter.export(metrics_batch())
         clock.advance(3601)
-        sink.answers.append(over_grpc.failing("UNIMPLEMENTED"))
+        sink.answers.append(failing("UNIMPLEMENTED"))
         for _ in range(2):
             with pytest.raises(Unwanted):
                 await exporter.export(metrics_batch())
@@ -62,15 +65,14 @@ async def test_a_stopped_signal_is_tried_again_after_an_hour() -> None:
 
 
 async def test_a_failure_of_the_trial_leaves_the_trial_to_its_batch_until_the_server_answers() -> None:
-    sink, clock = GrpcSink(), FakeClock()
+    sink, clock = answering_grpc(failing("UNIMPLEMENTED")), FakeClock()
     own = make_context("exporters", "otlp_grpc", clock=clock)
-    sink.answers.append(over_grpc.failing("UNIMPLEMENTED"))
     trial, second = metrics_batch(), metrics_batch()
-    async with over_grpc.exporting(sink, own) as exporter:
+    async with exporting(sink, own) as exporter:
         with pytest.raises(Unwanted):
             await exporter.export(metrics_batch())
         clock.advance(3601)
-        sink.answers.extend(over_grpc.failing("UNAVAILABLE") for _ in range(2))
+        sink.answers.extend(failing("UNAVAILABLE") for _ in range(2))
         for _ in range(2):
             with pytest.raises(Retryable):
                 await exporter.export(trial)
@@ -82,14 +84,13 @@ async def test_a_failure_of_the_trial_leaves_the_trial_to_its_batch_until_the_se
 
 
 async def test_a_trial_whose_batch_is_given_up_is_left_to_the_next_batch() -> None:
-    sink, clock = GrpcSink(), FakeClock()
+    sink, clock = answering_grpc(failing("UNIMPLEMENTED")), FakeClock()
     own = make_context("exporters", "otlp_grpc", clock=clock)
-    sink.answers.append(over_grpc.failing("UNIMPLEMENTED"))
-    async with over_grpc.exporting(sink, own) as exporter:
+    async with exporting(sink, own) as exporter:
         with pytest.raises(Unwanted):
             await exporter.export(metrics_batch())
         clock.advance(3601)
-        sink.answers.append(over_grpc.failing("UNAVAILABLE"))
+        sink.answers.append(failing("UNAVAILABLE"))
         with pytest.raises(Retryable):
             await exporter.export(metrics_batch())
         gc.collect()
@@ -98,9 +99,9 @@ async def test_a_trial_whose_batch_is_given_up_is_left_to_the_next_batch() -> No
 
 
 async def test_a_server_that_refuses_every_signal_for_a_while_stops_none() -> None:
-    sink = over_http.answering(Response(""), *(Response("", 404) for _ in range(3)))
-    own = over_http.context()
-    async with over_http.exporting(sink, own) as exporter:
+    sink = answering(Response(""), *(Response("", 404) for _ in range(3)))
+    own = context("http")
+    async with exporting(sink, own) as exporter:
         await exporter.export(metrics_batch())
         with pytest.raises(Correctable, match="this path does not accept OTLP"):
             await exporter.export(spans_batch())
@@ -113,11 +114,10 @@ async def test_a_server_that_refuses_every_signal_for_a_while_stops_none() -> No
 
 
 async def test_the_advice_for_a_server_of_spans_alone_names_one_value(unused_tcp_port: int) -> None:
-    config = {"endpoint": f"http://127.0.0.1:{unused_tcp_port}", "compression": "none"}
-    own, sink = make_context("exporters", "otlp_grpc"), GrpcSink()
+    own = context("grpc")
     async with (
-        only_spans(sink, unused_tcp_port),
-        OtlpGrpcExporter(OtlpGrpcExporter.Config.model_validate(config), own) as exporter,
+        only_spans(GrpcSink(), unused_tcp_port),
+        exporter_of("grpc", f"http://127.0.0.1:{unused_tcp_port}", own) as exporter,
     ):
         for batch in (metrics_batch(), every_signal().only({"logs"})):
             with pytest.raises(Unwanted, match=r"; set signals: \[traces\]$"):
@@ -131,16 +131,13 @@ async def test_the_advice_for_a_server_of_spans_alone_names_one_value(unused_tcp
 async def test_a_stopped_signal_is_counted_and_neither_logged_again_nor_an_outage(
     caplog: pytest.LogCaptureFixture, unused_tcp_port: int
 ) -> None:
-    sink = GrpcSink()
-    async with only_spans(sink, unused_tcp_port):
-        config = {"endpoint": f"http://127.0.0.1:{unused_tcp_port}", "compression": "none"}
-        own = make_context("exporters", "otlp_grpc")
-        exporter = OtlpGrpcExporter(OtlpGrpcExporter.Config.model_validate(config), own)
-        async with Delivery(exporter, INSTRUMENTS.exporter("otlp_grpc")) as delivery:
-            for _ in range(5):
-                delivery.queue.put(metrics_batch())
-                delivery.queue.put(spans_batch())
-            await delivery.drain()
+    sink, own = GrpcSink(), context("grpc")
+    exporter = exporter_of("grpc", f"http://127.0.0.1:{unused_tcp_port}", own)
+    async with only_spans(sink, unused_tcp_port), Delivery(exporter, INSTRUMENTS.exporter("otlp_grpc")) as delivery:
+        for _ in range(5):
+            delivery.queue.put(metrics_batch())
+            delivery.queue.put(spans_batch())
+        await delivery.drain()
     assert delivery.losses.keys() == {"unwanted_signal"}
     assert len(sink.requests) >= 6
     assert not own.health.outages
@@ -148,9 +145,7 @@ async def test_a_stopped_signal_is_counted_and_neither_logged_again_nor_an_outag
 
 
 async def test_a_server_without_any_service_may_be_the_wrong_endpoint_and_keeps_the_batch() -> None:
-    sink = GrpcSink()
-    sink.answers.extend(over_grpc.failing("UNIMPLEMENTED") for _ in range(6))
-    async with over_grpc.exporting(sink) as exporter:
+    async with exporting(answering_grpc(*[failing("UNIMPLEMENTED")] * 6)) as exporter:
         for _ in range(2):
             with pytest.raises(Correctable, match="correct the endpoint"):
                 await exporter.export(metrics_batch())
@@ -158,22 +153,22 @@ async def test_a_server_without_any_service_may_be_the_wrong_endpoint_and_keeps_
 
 async def test_a_signal_that_was_accepted_once_is_kept() -> None:
     sink = GrpcSink()
-    async with over_grpc.exporting(sink) as exporter:
+    async with exporting(sink) as exporter:
         await exporter.export(metrics_batch())
-        sink.answers.append(over_grpc.failing("UNIMPLEMENTED"))
+        sink.answers.append(failing("UNIMPLEMENTED"))
         with pytest.raises(Correctable):
             await exporter.export(metrics_batch())
 
 
 async def test_the_option_signals_leaves_a_signal_out() -> None:
-    async with over_grpc.exporting(GrpcSink(), signals=["traces"]) as exporter:
+    async with exporting(GrpcSink(), signals=["traces"]) as exporter:
         assert exporter.signals == {"traces"}
 
 
 @pytest.mark.parametrize("status", [404, 405, 501])
 async def test_a_path_that_is_missing_for_one_signal_only_stops_it(status: int) -> None:
-    sink = over_http.answering(Response("", status))
-    async with over_http.exporting(sink) as exporter:
+    sink = answering(Response("", status))
+    async with exporting(sink) as exporter:
         for _ in range(3):
             with pytest.raises(Permanent, match="set traces_endpoint and logs_endpoint in place of endpoint"):
                 await exporter.export(metrics_batch())
@@ -182,11 +177,11 @@ async def test_a_path_that_is_missing_for_one_signal_only_stops_it(status: int) 
 
 
 async def test_a_wrong_url_of_one_signal_keeps_the_batch_although_another_server_takes_others() -> None:
-    wrong, other = over_http.answering(*(Response("", 404) for _ in range(2))), over_http.answering()
-    own = over_http.context()
+    wrong, other = answering(*(Response("", 404) for _ in range(2))), HttpSink()
+    own = context("http")
     async with (
         wrong.serve() as url,
-        over_http.exporting(other, own, metrics_endpoint=f"{url}/otlp/v1/metrcs") as exporter,
+        exporting(other, own, metrics_endpoint=f"{url}/otlp/v1/metrcs") as exporter,
     ):
         await exporter.export(spans_batch())
         for _ in range(2):
@@ -198,7 +193,7 @@ async def test_a_wrong_url_of_one_signal_keeps_the_batch_although_another_server
 
 
 async def test_a_path_that_is_missing_for_every_signal_keeps_the_batch() -> None:
-    async with over_http.exporting(over_http.answering(*(Response("", 404) for _ in range(3)))) as exporter:
+    async with exporting(answering(*(Response("", 404) for _ in range(3)))) as exporter:
         with pytest.raises(Correctable, match="this path does not accept OTLP"):
             await exporter.export(metrics_batch())
 
@@ -218,16 +213,13 @@ async def only_spans(sink: GrpcSink, port: int) -> AsyncIterator[None]:
 
 async def test_metrics_that_nobody_wants_cost_no_span_of_an_outage(unused_tcp_port: int) -> None:
     config = {
-        "endpoint": f"http://127.0.0.1:{unused_tcp_port}",
-        "compression": "none",
         "retry_on_failure": {"initial_interval": "50ms", "max_interval": "100ms", "max_elapsed_time": "0s"},
         "sending_queue": {"queue_size": 100},
     }
-    own, sink = make_context("exporters", "otlp_grpc"), GrpcSink()
-    exporter = OtlpGrpcExporter(OtlpGrpcExporter.Config.model_validate(config), own)
+    sink, exporter = GrpcSink(), exporter_of("grpc", f"http://127.0.0.1:{unused_tcp_port}", **config)
     async with Delivery(exporter, INSTRUMENTS.exporter("otlp_grpc")) as delivery:
         pipelines = [Pipeline(name, [], [delivery], frozenset({name}), asyncio.Lock()) for name in SIGNALS[:2]]
-        metrics, spans = (FanOut([one], partial(INSTRUMENTS.receiver, "source")) for one in pipelines)
+        metrics, spans = (FanOut([pipeline], partial(INSTRUMENTS.receiver, "source")) for pipeline in pipelines)
         await spans(spans_batch())
         for number in range(500):
             with suppress(Refused):

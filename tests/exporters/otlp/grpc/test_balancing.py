@@ -13,11 +13,11 @@ import pytest
 from otel_zernel.component import Exporter
 from otel_zernel.errors import Retryable
 from otel_zernel.testing import FakeClock, make_context
-from otel_zernel_exporters.otlp import OtlpGrpcExporter, OtlpHttpExporter
-from otel_zernel_exporters.otlp.config import OtlpGrpcConfig, OtlpHttpConfig
 from otel_zernel_libraries.clients.addresses import RENEWAL, Addresses
 from tests.exporters.otlp.certificates import Authority
+from tests.exporters.otlp.exporting import both, exporter_of
 from tests.exporters.otlp.peers import GrpcSink, metrics_batch, serve_raw
+from tests.exporters.otlp.test_tls import SecureServer
 
 GATEWAYS = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
 
@@ -43,12 +43,16 @@ class Gateways:
     def __init__(self) -> None:
         self.received: Counter[str] = Counter()
         self.names: list[str] = []
-        """The `Host` or `:authority` of the requests."""
+        """The `Host` of the requests over HTTP."""
+        self.sinks: dict[str, GrpcSink] = {}
 
     def taken(self) -> dict[str, int]:
-        """The requests since the last call."""
-        taken, self.received = dict(self.received), Counter()
-        return taken
+        """The requests of each gateway since the last call."""
+        taken, self.received = self.received, Counter()
+        for address, sink in self.sinks.items():
+            taken[address] += len(sink.requests)
+            sink.requests.clear()
+        return {address: count for address, count in taken.items() if count}
 
     @asynccontextmanager
     async def serve_http(self) -> AsyncIterator[int]:
@@ -65,19 +69,11 @@ class Gateways:
 
     @asynccontextmanager
     async def serve_grpc(self, gateways: tuple[str, ...] = GATEWAYS) -> AsyncIterator[int]:
-        port, sinks = 0, {address: GrpcSink() for address in gateways}
+        port, self.sinks = 0, {address: GrpcSink() for address in gateways}
         async with AsyncExitStack() as stack:
-            for address, sink in sinks.items():
+            for address, sink in self.sinks.items():
                 port = await stack.enter_async_context(sink.serve(host=address, port=port))
-            self.sinks = sinks
             yield port
-
-    def count_grpc(self) -> dict[str, int]:
-        """The requests of each gRPC gateway since the last call."""
-        counts = {address: len(sink.requests) for address, sink in self.sinks.items() if sink.requests}
-        for sink in self.sinks.values():
-            sink.requests.clear()
-        return counts
 
 
 async def send(exporter: Exporter, times: int) -> None:
@@ -85,131 +81,100 @@ async def send(exporter: Exporter, times: int) -> None:
         await exporter.export(metrics_batch())
 
 
-async def test_http_requests_go_to_every_address_in_turn() -> None:
-    gateways, names = Gateways(), Names(*GATEWAYS)
-    async with gateways.serve_http() as port:
-        config = OtlpHttpConfig(endpoint=f"http://gateway:{port}")
-        async with OtlpHttpExporter(config, make_context("exporters"), names) as exporter:
+@asynccontextmanager
+async def served(transport: str, gateways: tuple[str, ...] = GATEWAYS) -> AsyncIterator[tuple[int, Gateways]]:
+    """Gateways and their port."""
+    servers = Gateways()
+    async with servers.serve_http() if transport == "http" else servers.serve_grpc(gateways) as port:
+        yield port, servers
+
+
+@pytest.mark.parametrize(
+    ("transport", "form"),
+    [
+        ("http", "http://gateway:{}"),
+        ("grpc", "http://gateway:{}"),
+        ("grpc", "dns:///gateway:{}"),
+        ("grpc", "dns:gateway:{}"),
+    ],
+)
+async def test_requests_go_to_every_address_in_turn(transport: str, form: str) -> None:
+    names, tls = Names(*GATEWAYS), {"insecure": True} if transport == "grpc" else {}
+    async with served(transport) as (port, gateways):
+        async with exporter_of(transport, form.format(port), names=names, tls=tls) as exporter:
             await send(exporter, 6)
-    assert gateways.taken() == dict.fromkeys(GATEWAYS, 2)
-    assert set(gateways.names) == {f"gateway:{port}"}
+        assert gateways.taken() == dict.fromkeys(GATEWAYS, 2)
+    assert transport == "grpc" or set(gateways.names) == {f"gateway:{port}"}
     assert names.asked == 1
 
 
-@pytest.mark.parametrize("transport", ["http", "grpc"])
+@both
 async def test_new_gateways_are_found_and_old_ones_left(transport: str) -> None:
-    clock, gateways, names = FakeClock(), Gateways(), Names("127.0.0.1")
-    context = make_context("exporters", clock=clock)
-    async with gateways.serve_http() if transport == "http" else gateways.serve_grpc() as port:
-        endpoint = f"http://gateway:{port}"
-        exporter = (
-            OtlpHttpExporter(OtlpHttpConfig(endpoint=endpoint), context, names)
-            if transport == "http"
-            else OtlpGrpcExporter(OtlpGrpcConfig(endpoint=endpoint), context, names)
-        )
-        taken = gateways.taken if transport == "http" else gateways.count_grpc
-        async with exporter:
-            await send(exporter, 3)
-            assert taken() == {"127.0.0.1": 3}
-            names.addresses = list(GATEWAYS)
-            clock.advance(RENEWAL)
+    clock, names = FakeClock(), Names("127.0.0.1")
+    own = make_context("exporters", clock=clock)
+    async with (
+        served(transport) as (port, gateways),
+        exporter_of(transport, f"http://gateway:{port}", own, names) as exporter,
+    ):
+        await send(exporter, 3)
+        assert gateways.taken() == {"127.0.0.1": 3}
+        names.addresses = list(GATEWAYS)
+        clock.advance(RENEWAL)
+        await send(exporter, 6)
+        assert gateways.taken() == dict.fromkeys(GATEWAYS, 2)
+        names.addresses = ["127.0.0.3"]
+        clock.advance(RENEWAL)
+        await send(exporter, 3)
+        assert gateways.taken() == {"127.0.0.3": 3}
+
+
+@both
+async def test_an_address_without_a_server_is_passed_over(transport: str) -> None:
+    # Nobody listens on IPv6.
+    names = Names("127.0.0.1", "::1") if transport == "http" else Names(*GATEWAYS)
+    async with served(transport, GATEWAYS[:2]) as (port, gateways):
+        async with exporter_of(transport, f"http://gateway:{port}", names=names) as exporter:
             await send(exporter, 6)
-            assert taken() == dict.fromkeys(GATEWAYS, 2)
-            names.addresses = ["127.0.0.3"]
-            clock.advance(RENEWAL)
-            await send(exporter, 3)
-            assert taken() == {"127.0.0.3": 3}
+        assert sum(gateways.taken().values()) == 6
 
 
-async def test_http_passes_over_an_address_without_a_server() -> None:
-    gateways = Gateways()
-    async with gateways.serve_http() as port:
-        config = OtlpHttpConfig(endpoint=f"http://gateway:{port}")
-        names = Names("127.0.0.1", "::1")  # nobody listens on IPv6
-        async with OtlpHttpExporter(config, make_context("exporters"), names) as exporter:
-            await send(exporter, 4)
-    assert gateways.taken() == {"127.0.0.1": 4}
-
-
-async def test_http_checks_certificates_by_the_name_and_not_by_the_address(authority: Authority) -> None:
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
-        await writer.drain()
-
-    tls = {"ca_file": authority.ca_file}
-    server = authority.issue("gateway.example").server_context()
-    async with serve_raw(answer, ssl=server) as port:
-        config = OtlpHttpConfig.model_validate({"endpoint": f"https://gateway.example:{port}", "tls": tls})
-        async with OtlpHttpExporter(config, make_context("exporters"), Names("127.0.0.1")) as exporter:
-            await exporter.export(metrics_batch())
-        other = config.model_copy(update={"endpoint": f"https://other.example:{port}"})
-        async with OtlpHttpExporter(other, make_context("exporters"), Names("127.0.0.1")) as exporter:
-            with pytest.raises(Retryable, match=r"certificate is not valid for 'other\.example'"):
-                await exporter.export(metrics_batch())
+@both
+async def test_certificates_are_checked_by_the_name_and_not_by_the_address(
+    transport: str, authority: Authority
+) -> None:
+    server, tls = SecureServer(transport, authority.issue("gateway.example")), {"ca_file": authority.ca_file}
+    async with server.serve() as endpoint:
+        port = endpoint.rpartition(":")[2]
+        for name in ("gateway.example", "other.example"):
+            async with exporter_of(transport, f"https://{name}:{port}", names=Names("127.0.0.1"), tls=tls) as exporter:
+                if name == "gateway.example":
+                    await exporter.export(metrics_batch())
+                else:
+                    reason = r"certificate is not valid for 'other\.example'" if transport == "http" else ""
+                    with pytest.raises(Retryable, match=reason):
+                        await exporter.export(metrics_batch())
+    assert server.clients == [""]
 
 
 async def test_http_names_a_host_that_cannot_be_resolved() -> None:
-    config, names = OtlpHttpConfig(endpoint="http://gateway:4318/x?token=geheim"), Names()
+    names = Names()
     names.broken = True
-    async with OtlpHttpExporter(config, make_context("exporters"), names) as exporter:
+    async with exporter_of("http", "http://gateway:4318/x?token=geheim", names=names) as exporter:
         with pytest.raises(Retryable, match="cannot resolve the host: Name or service not known") as caught:
             await exporter.export(metrics_batch())
     assert "geheim" not in str(caught.value)
 
 
-@pytest.mark.parametrize("form", ["http://gateway:{}", "dns:///gateway:{}", "dns:gateway:{}"])
-async def test_grpc_requests_go_to_every_address_in_turn(form: str) -> None:
-    gateways = Gateways()
-    async with gateways.serve_grpc() as port:
-        config = OtlpGrpcConfig.model_validate({"endpoint": form.format(port), "tls": {"insecure": True}})
-        async with OtlpGrpcExporter(config, make_context("exporters"), Names(*GATEWAYS)) as exporter:
-            await send(exporter, 6)
-        assert gateways.count_grpc() == dict.fromkeys(GATEWAYS, 2)
-
-
-async def test_grpc_spreads_over_listed_addresses() -> None:
-    gateways = Gateways()
-    async with gateways.serve_grpc() as port:
+@pytest.mark.parametrize(("balancer", "counts"), [("round_robin", [2, 2, 2]), ("pick_first", [6])])
+async def test_grpc_spreads_over_listed_addresses_unless_it_is_to_pick_the_first(
+    balancer: str, counts: list[int]
+) -> None:
+    options = {"tls": {"insecure": True}, "balancer_name": balancer}
+    async with served("grpc") as (port, gateways):
         listed = ",".join(f"{address}:{port}" for address in GATEWAYS)
-        config = OtlpGrpcConfig.model_validate({"endpoint": f"ipv4:{listed}", "tls": {"insecure": True}})
-        async with OtlpGrpcExporter(config, make_context("exporters")) as exporter:
+        async with exporter_of("grpc", f"ipv4:{listed}", **options) as exporter:
             await send(exporter, 6)
-        assert gateways.count_grpc() == dict.fromkeys(GATEWAYS, 2)
-
-
-async def test_grpc_passes_over_an_address_without_a_server() -> None:
-    gateways = Gateways()
-    async with gateways.serve_grpc(GATEWAYS[:2]) as port:
-        config = OtlpGrpcConfig(endpoint=f"http://gateway:{port}")
-        async with OtlpGrpcExporter(config, make_context("exporters"), Names(*GATEWAYS)) as exporter:
-            await send(exporter, 6)
-        assert sum(gateways.count_grpc().values()) == 6
-
-
-async def test_grpc_picks_the_first_address_if_asked_to() -> None:
-    gateways = Gateways()
-    async with gateways.serve_grpc() as port:
-        listed = ",".join(f"{address}:{port}" for address in GATEWAYS)
-        fields = {"endpoint": f"ipv4:{listed}", "tls": {"insecure": True}, "balancer_name": "pick_first"}
-        async with OtlpGrpcExporter(OtlpGrpcConfig.model_validate(fields), make_context("exporters")) as exporter:
-            await send(exporter, 6)
-        assert list(gateways.count_grpc().values()) == [6]
-
-
-@pytest.mark.parametrize("name", ["gateway.example", "other.example"])
-async def test_grpc_checks_certificates_by_the_name_and_not_by_the_address(name: str, authority: Authority) -> None:
-    sink, tls = GrpcSink(), {"ca_file": authority.ca_file}
-    credentials = authority.issue("gateway.example").server_credentials()
-    async with sink.serve(credentials, host="127.0.0.1") as port:
-        config = OtlpGrpcConfig.model_validate({"endpoint": f"{name}:{port}", "tls": tls})
-        async with OtlpGrpcExporter(config, make_context("exporters"), Names("127.0.0.1")) as exporter:
-            if name == "gateway.example":
-                await exporter.export(metrics_batch())
-            else:
-                with pytest.raises(Retryable):
-                    await exporter.export(metrics_batch())
-    assert len(sink.requests) == (name == "gateway.example")
+        assert list(gateways.taken().values()) == counts
 
 
 class NameServer(asyncio.DatagramProtocol):
@@ -224,26 +189,25 @@ class NameServer(asyncio.DatagramProtocol):
     def datagram_received(self, query: bytes, sender: tuple[str, int]) -> None:
         end = query.index(b"\0", 12) + 5
         kind = struct.unpack(">H", query[end - 4 : end - 2])[0]
-        found = self._addresses if kind == 1 else []  # 1: IPv4 address
-        header = query[:2] + struct.pack(">HHHHH", 0x8180, 1, len(found), 0, 0)
+        known = self._addresses if kind == 1 else []  # 1: IPv4 address
+        header = query[:2] + struct.pack(">HHHHH", 0x8180, 1, len(known), 0, 0)
         records = (
-            b"\xc0\x0c" + struct.pack(">HHIH", 1, 1, 1, 4) + socket.inet_aton(address) for address in found
+            b"\xc0\x0c" + struct.pack(">HHIH", 1, 1, 1, 4) + socket.inet_aton(address) for address in known
         )  # RFC 1035, 4.1.3
         self._transport.sendto(header + query[12:end] + b"".join(records), sender)
 
 
 async def test_grpc_spreads_over_the_addresses_of_a_name_server() -> None:
-    gateways, loop = Gateways(), asyncio.get_running_loop()
+    loop = asyncio.get_running_loop()
     transport, _ = await loop.create_datagram_endpoint(lambda: NameServer(list(GATEWAYS)), ("127.0.0.1", 0))
     dns_port = transport.get_extra_info("sockname")[1]
-    async with gateways.serve_grpc() as port:
+    async with served("grpc") as (port, gateways):
         endpoint = f"dns://127.0.0.1:{dns_port}/gateway.example:{port}"
-        config = OtlpGrpcConfig.model_validate({"endpoint": endpoint, "tls": {"insecure": True}})
-        async with OtlpGrpcExporter(config, make_context("exporters")) as exporter:
+        async with exporter_of("grpc", endpoint, tls={"insecure": True}) as exporter:
             seen: set[str] = set()
             for _ in range(1000):
                 await send(exporter, 1)
-                seen |= gateways.count_grpc().keys()
+                seen |= gateways.taken().keys()
                 if len(seen) == len(GATEWAYS):
                     break
         assert seen == set(GATEWAYS)

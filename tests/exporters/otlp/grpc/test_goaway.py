@@ -10,9 +10,8 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from otel_zernel.errors import Retryable
-from otel_zernel.testing import make_context
 from otel_zernel_exporters.otlp import OtlpGrpcExporter
-from otel_zernel_exporters.otlp.config import OtlpGrpcConfig
+from tests.exporters.otlp.exporting import exporter_of
 from tests.exporters.otlp.peers import GrpcSink, metrics_batch, serve_raw
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -84,14 +83,13 @@ ATTEMPTS = 6
 
 async def main(endpoint: str, deadline: str) -> None:
     """The exporter in a process of its own: prints the growth of its memory in KiB, and the status of all requests."""
-    config = OtlpGrpcConfig.model_validate({"endpoint": endpoint, "timeout": deadline})
-    async with OtlpGrpcExporter(config, make_context("exporters", "otlp_grpc")) as exporter:
-        found = {await status(exporter)}
+    async with exporter_of("grpc", endpoint, timeout=deadline) as exporter:
+        statuses = {await status(exporter)}
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         for _ in range(ATTEMPTS):
-            found |= set(await asyncio.gather(*(status(exporter) for _ in range(3))))
+            statuses |= set(await asyncio.gather(*(status(exporter) for _ in range(3))))
         grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    sys.stdout.write(f"{grown} {' '.join(found)}")
+    sys.stdout.write(f"{grown} {' '.join(statuses)}")
 
 
 async def status(exporter: OtlpGrpcExporter) -> str:
@@ -131,15 +129,17 @@ async def test_an_exporter_leaves_a_connection_on_which_the_server_accepts_nothi
         else:
             await pass_on(reader, writer, sink_port)
 
-    async with sink.serve() as sink_port, serve_raw(relay) as port:
-        config = OtlpGrpcConfig(endpoint=f"http://127.0.0.1:{port}")
-        async with OtlpGrpcExporter(config, make_context("exporters", "otlp_grpc")) as exporter:
-            for _ in range(10):
-                try:
-                    await exporter.export(metrics_batch())
-                    break
-                except Retryable:
-                    await asyncio.sleep(0.01)
+    async with (
+        sink.serve() as sink_port,
+        serve_raw(relay) as port,
+        exporter_of("grpc", f"http://127.0.0.1:{port}") as exporter,
+    ):
+        for _ in range(10):
+            try:
+                await exporter.export(metrics_batch())
+                break
+            except Retryable:
+                await asyncio.sleep(0.01)
     assert sink.requests == [metrics_batch().bytes_of("metrics")]
 
 

@@ -13,7 +13,7 @@ from otel_zernel.errors import Permanent
 from otel_zernel_exporters.otlp import OtlpHttpExporter
 from otel_zernel_libraries.prometheus.histograms import default_bounds
 from otel_zernel_processors.phases.emit.durations import StepDurations
-from tests.exporters.otlp.http.exporting import answering, context, exporting
+from tests.exporters.otlp.exporting import answering, context, exporting
 from tests.exporters.otlp.peers import HttpSink
 from tests.otlp import NOW, SECOND, data, exponential, gauge, metrics_in, number
 
@@ -30,18 +30,18 @@ class OldPrometheus(HttpSink):
     async def _keep(self, request: Request) -> Response:
         answer = await super()._keep(request)
         sent = self.messages()[-1]
-        return Response(DISABLED, self.status) if any(map(is_exponential, metrics_of(sent))) else answer
+        return Response(DISABLED, self.status) if any(map(is_exponential, metrics_in(sent))) else answer
 
     def messages(self) -> list[MetricsData]:
         return [MetricsData.FromString(request.body) for request in self.requests]
 
     def stored(self, name: str) -> list[HistogramDataPoint]:
         """The histogram points of a metric in the requests that were not refused."""
-        accepted = (sent for sent in self.messages() if not any(map(is_exponential, metrics_of(sent))))
+        accepted = (sent for sent in self.messages() if not any(map(is_exponential, metrics_in(sent))))
         return [
             point
             for sent in accepted
-            for metric in metrics_of(sent)
+            for metric in metrics_in(sent)
             if metric.name == name
             for point in metric.histogram.data_points
         ]
@@ -49,10 +49,6 @@ class OldPrometheus(HttpSink):
 
 def is_exponential(metric: Metric) -> bool:
     return metric.HasField("exponential_histogram")
-
-
-def metrics_of(message: MetricsData) -> list[Metric]:
-    return metrics_in(message)
 
 
 def steps(at: int) -> Batch:
@@ -99,7 +95,7 @@ async def test_the_other_points_of_the_request_are_kept_and_values_lie_below_the
     [point] = sink.stored("e")
     up_to = {bound: sum(point.bucket_counts[: place + 1]) for place, bound in enumerate(point.explicit_bounds)}
     assert (point.count, point.sum, up_to[0.0], up_to[1.0], up_to[2.0]) == (10, 4.0, 7, 7, 10)
-    assert [metric.name for metric in metrics_of(sink.messages()[1])] == ["e", "g"]
+    assert [metric.name for metric in metrics_in(sink.messages()[1])] == ["e", "g"]
     assert sink.messages()[2] == data(gauge("g", number(2.0)))
 
 
@@ -117,7 +113,7 @@ async def test_a_point_that_ends_its_series_or_contradicts_itself_has_no_buckets
 
 
 async def test_a_server_that_refuses_all_histograms_gets_no_batch_twice_and_the_loss_has_its_words() -> None:
-    own = context()
+    own = context("http")
     sink = answering(*(Response(DISABLED, 500) for _ in range(3)))
     async with exporting(sink, own) as exporter:
         with pytest.raises(Permanent, match=DISABLED):

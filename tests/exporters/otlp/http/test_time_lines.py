@@ -9,7 +9,7 @@ from starlette.responses import Response
 from otel_zernel.batch import Batch, points
 from otel_zernel.errors import Permanent, Retryable
 from otel_zernel_exporters.otlp.time_lines import TimeLines
-from tests.exporters.otlp.http.exporting import answering, exporting
+from tests.exporters.otlp.exporting import answering, exporting
 from tests.exporters.otlp.peers import HttpSink
 from tests.otlp import SECOND, data, gauge, number, total
 
