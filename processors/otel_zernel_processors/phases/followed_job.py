@@ -12,8 +12,8 @@ from otel_zernel_libraries.training.causes import verdict_of
 from otel_zernel_processors.phases.alignment.job_steps import JobStep, RankOrigin
 from otel_zernel_processors.phases.config import PhasesConfig, ns
 from otel_zernel_processors.phases.emit.answers import LatestAnswer, answer_batch
-from otel_zernel_processors.phases.emit.job_report import RankCounts, job_metrics
 from otel_zernel_processors.phases.emit.metrics import MetricWriter, metrics_data
+from otel_zernel_processors.phases.emit.report import JobReport
 from otel_zernel_processors.phases.emit.staleness import StalenessTracker
 from otel_zernel_processors.phases.hang_watch import HangWatch
 from otel_zernel_processors.phases.intake.host_clock import HostClock
@@ -191,9 +191,9 @@ class FollowedJob:
             yield from self._end_gains([], now)
             return
         self._since = self._since or min(report.process.first_seen for report in ranks.values())
-        counts = RankCounts(len(present), self._size)
         times = compare({rank: report.window for rank, report in ranks.items()})
-        metrics = job_metrics(self._answered.answer, times, self._critical, counts, self._since, now)
+        report = JobReport(self._answered.answer, times, self._critical, len(present), self._size, self._since)
+        metrics = report.metrics(now)
         yield from self._end_gains([one for one in metrics if one.name == semconv.CAUSE_GAIN], now)
         yield Batch(metrics=metrics_data(self._resource, metrics))
 
@@ -203,7 +203,7 @@ class FollowedJob:
         ranks = [one.as_rank(now) for one in members if one.ended or not one.is_over(now)]
         hang = list(self._hangs.report(ranks, self._size, self._resource, self._name, now))
         writer = MetricWriter({}, 0, now)
-        writer.gauge(semconv.JOB_HUNG, "", [({}, int(self._hangs.hang is not None))])
+        writer.add(semconv.JOB_HUNG, [({}, int(self._hangs.hang is not None))])
         yield Batch(metrics=metrics_data(self._resource, writer.metrics))
         yield from hang  # a 0 of the metric ends the stop before
         if self._hangs.has_changed:

@@ -15,7 +15,7 @@ from otel_zernel_libraries.training.span_attributes import MalformedSpan
 from otel_zernel_libraries.training.stacks import ProcessStacks
 from otel_zernel_processors.phases.config import PhasesConfig, ns
 from otel_zernel_processors.phases.emit.metrics import metrics_data, stacks_without_step
-from otel_zernel_processors.phases.emit.scheduler import Task, scheduler_metrics
+from otel_zernel_processors.phases.emit.report import Task, scheduler_metrics
 from otel_zernel_processors.phases.emit.services import OWN_SERVICE
 from otel_zernel_processors.phases.emit.staleness import StalenessTracker
 from otel_zernel_processors.phases.intake.host_clock import HostClock, Watermark
@@ -114,7 +114,7 @@ class Host:
         process.signs.add_end(spans.end)
         for span in spans.devices:
             if self.clock.accept(span.start_ns, span.end_ns):
-                process.phases.add_device(span)
+                process.phases.device.add_records(span)
         intervals = [interval for interval in spans.intervals if self.clock.accept(interval.start, interval.end)]
         late = process.add_intervals(intervals)
         self._late.add(key[0], len(late), self.clock.now - min(late, default=0))
@@ -223,20 +223,20 @@ class Host:
         process = TrainingProcess(identity, resource, self._config, self._context)
         process.advance(self._registry.ended.processed_until(key))
         for period in self._losses.of(identity.pid):
-            process.phases.add_loss(period)
+            process.phases.timeline.add_loss(period.start, period.end)
         return process
 
     def _add_loss(self, point: InputPoint) -> None:
         period = self._losses.add(point)
         for process in self.processes.values() if period else ():
             if period and period.concerns(process.identity.pid):
-                process.phases.add_loss(period)
+                process.phases.timeline.add_loss(period.start, period.end)
 
     def _add_point_of_process(self, point: InputPoint, pid: int) -> None:
         key = (pid, key_of(point.resource)[1])
         if math.isnan(point.value):
             if ended := self._registry.find(key):
-                ended.phases.end_level(point)
+                ended.phases.signals.end_level(point)
             return
         if self._is_new_worker(key, point.resource, trains=uses_gpu(point.name)):
             return
@@ -276,7 +276,7 @@ class Host:
     def _retire(self, key: ProcessKey, now: int) -> None:
         process = self._registry.retire(key, now)
         process.end()
-        self._registry.ended.set_processed(key, process.phases.until, now)
+        self._registry.ended.set_processed(key, process.phases.timeline.until, now)
         self._ended.append(process)
 
     def _end_expired(self, now: int) -> Iterator[Batch]:
@@ -293,7 +293,7 @@ class Host:
         """
         users = [process.phases.user_of(process.gpu) for process in processes if process.phases.is_ml]
         for process in processes:
-            process.phases.forget(at_latest)
+            process.phases.history.forget(at_latest)
         self._gpus.share_out(users, at_latest)
         self._describe(processes)
 

@@ -127,7 +127,7 @@ class TrainingProcess:
             self.signs.add_mark(interval.end / 1e9)
             if interval.end > self.last_seen:
                 self.update_times(interval.start, interval.end)
-            if reason := self.phases.add_interval(interval):
+            if reason := self.phases.timeline.add(interval):
                 self._drop(1, reason)
                 late += [interval.end] if reason == "late" else []
         return late
@@ -179,7 +179,7 @@ class TrainingProcess:
             window=self.window,
             gpu_usage=self.phases.gpu_usage,
             device=self.phases.device,
-            doubtful_ns=self.phases.doubtful_ns,
+            doubtful_ns=self.phases.timeline.doubtful_ns,
             durations=durations,
             traced=self.steps.exemplars(self.rank),
             verdict=self.verdict,

@@ -5,11 +5,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
-from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, DataPointFlags, MetricsData
-from opentelemetry.proto.resource.v1.resource_pb2 import Resource
-from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, TracesData
-
 from otel_zernel.batch import Batch
 from otel_zernel.otlp.points import AttributeValue, key_values
 from otel_zernel.testing import Dropped, FakeClock, make_context
@@ -17,10 +12,11 @@ from otel_zernel_exporters.live import LiveExporter
 from otel_zernel_libraries.serving.api.live import apply_delta
 from otel_zernel_libraries.training.interval_spans import Ending, ProcessSpan
 from otel_zernel_libraries.training.step_spans import SCOPE_NAME, JobStepSpan, StepSpan
+from tests import otlp
 from tests.commands.why.recorded_runs import processed
+from tests.otlp import NOW as START
+from tests.otlp import SECOND as SECOND
 
-SECOND = 1_000_000_000
-START = 1_700_000_000 * SECOND
 Attributes = Mapping[str, AttributeValue]
 PROCESS: Attributes = {"host.name": "n1", "process.pid": 7, "process.creation.time": "2026-01-01T00:00:00Z"}
 EXIT = Ending("exit")
@@ -71,37 +67,26 @@ def points(
     time_ns: int = START,
 ) -> Batch:
     """A gauge with one point for each pair of attributes and value. None: a point without a recorded value."""
-    metrics = MetricsData()
-    of_resource = metrics.resource_metrics.add(resource=Resource(attributes=key_values(resource)))
-    metric = of_resource.scope_metrics.add().metrics.add(name=name)
-    for attributes, value in values:
-        point = metric.gauge.data_points.add(attributes=key_values(attributes), time_unix_nano=time_ns)
-        if value is None:
-            point.flags = DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
-        else:
-            point.as_double = value
-    return Batch(metrics)
+    made = (
+        otlp.ended(attributes, time_ns) if value is None else otlp.number(float(value), attributes, time_ns)
+        for attributes, value in values
+    )
+    return Batch(otlp.data(otlp.gauge(name, *made), resource=resource))
 
 
 def phase_times(resource: Attributes = PROCESS, *, time_ns: int = START, **spent: float | None) -> Batch:
     """The time of each phase (s) by scopes."""
-    values = [({"zernel.phase": phase, "zernel.phase.source": "scopes"}, one) for phase, one in spent.items()]
+    values = [({"zernel.phase": phase, "zernel.phase.source": "scopes"}, seconds) for phase, seconds in spent.items()]
     return points("zernel.phase.time", values, resource, time_ns=time_ns)
 
 
 def durations(*lasted: float, resource: Attributes = PROCESS, kind: str = "training", time_ns: int = START) -> Batch:
     """A delta histogram of `zernel.step.duration` with a bucket for each duration (s)."""
-    metrics = MetricsData()
-    of_resource = metrics.resource_metrics.add(resource=Resource(attributes=key_values(resource)))
-    histogram = of_resource.scope_metrics.add().metrics.add(name="zernel.step.duration").histogram
-    histogram.aggregation_temporality = AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
-    point = histogram.data_points.add(attributes=key_values({"zernel.step.kind": kind}), time_unix_nano=time_ns)
-    bounds = [bound for one in sorted(set(lasted)) for bound in (one * 0.9999, one)]
-    point.explicit_bounds.extend(bounds)
-
-    point.bucket_counts.extend([*(lasted.count(bound) for bound in bounds), 0])
-    point.count, point.sum = len(lasted), sum(lasted)
-    return Batch(metrics)
+    bounds = [bound for duration in sorted(set(lasted)) for bound in (duration * 0.9999, duration)]
+    counts = [*(lasted.count(bound) for bound in bounds), 0]
+    metric = otlp.histogram("zernel.step.duration", bounds, counts, sum(lasted), time=time_ns, temporality=otlp.DELTA)
+    metric.histogram.data_points[0].attributes.extend(key_values({"zernel.step.kind": kind}))
+    return Batch(otlp.data(metric, resource=resource))
 
 
 def step(
@@ -121,7 +106,7 @@ def step(
         thread=1,
         is_lossy=False,
         overlap_ns=0,
-        phase_ns=tuple(round(one * SECOND) for one in phase_s) if phase_s else (0, lasts_ns, 0, 0, 0),
+        phase_ns=tuple(round(seconds * SECOND) for seconds in phase_s) if phase_s else (0, lasts_ns, 0, 0, 0),
     )
     return spans(made, resource, trace)
 
@@ -130,9 +115,9 @@ def spans(made: StepSpan | JobStepSpan | ProcessSpan, resource: Attributes, trac
     """A batch with one span, in the scope of phases."""
     span = made.to_span()
     span.trace_id = trace
-    scope = ScopeSpans(scope=InstrumentationScope(name=SCOPE_NAME), spans=[span])
-    of_resource = ResourceSpans(resource=Resource(attributes=key_values(resource)), scope_spans=[scope])
-    return Batch(spans=TracesData(resource_spans=[of_resource]))
+    message = otlp.traces(span, resource=resource)
+    message.resource_spans[0].scope_spans[0].scope.name = SCOPE_NAME
+    return Batch(spans=message)
 
 
 def ended(resource: Attributes = PROCESS, ending: Ending = EXIT) -> Batch:

@@ -125,15 +125,15 @@ async def test_a_stalled_client_is_dropped_and_holds_little_memory_of_the_kernel
 
 async def event(lines: AsyncIterator[str]) -> dict[str, str]:
     """The next event of a stream."""
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     async for line in lines:
         name, _, value = line.partition(": ")
         if line:
-            found[name] = value
-        elif "data" in found:
-            return found
+            fields[name] = value
+        elif "data" in fields:
+            return fields
         else:
-            found = {}
+            fields = {}
     raise RuntimeError("the stream has ended")
 
 

@@ -4,11 +4,8 @@ import json
 import math
 
 import pytest
-from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, MetricsData
-from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel.batch import Batch
-from otel_zernel.otlp.points import key_values
 from otel_zernel_libraries.training.interval_spans import Ending
 from tests.exporters.live.live_runs import (
     PROCESS,
@@ -23,6 +20,7 @@ from tests.exporters.live.live_runs import (
     points,
     step,
 )
+from tests.otlp import data, exponential, summary
 
 MS = 1_000_000
 
@@ -54,8 +52,11 @@ async def test_a_point_with_a_pid_alone_belongs_to_the_process_that_is_known() -
 async def test_the_durations_of_steps_are_exact_to_a_hundredth() -> None:
     lasted = [0.1] * 98 + [0.5] * 2
     state = await LiveRun().add(phase_times(gpu_compute=1.0), durations(*lasted), step(3, START, 250 * MS))
-    found = state["ranks"][RANK]["step"]
-    assert found == {"p50": pytest.approx(0.1, rel=0.01), "p99": pytest.approx(0.5, rel=0.01), "last": 0.25}
+    assert state["ranks"][RANK]["step"] == {
+        "p50": pytest.approx(0.1, rel=0.01),
+        "p99": pytest.approx(0.5, rel=0.01),
+        "last": 0.25,
+    }
 
 
 async def test_durations_leave_after_a_minute() -> None:
@@ -65,17 +66,13 @@ async def test_durations_leave_after_a_minute() -> None:
     assert "step" not in run.after(12)["ranks"][RANK]
 
 
-def cumulative(count: int, *, value: float = 0.01) -> Batch:
-    """A cumulative exponential histogram, as `percentiles` emits it, of equal launch latencies."""
-    metrics = MetricsData()
-    of_resource = metrics.resource_metrics.add(resource=Resource(attributes=key_values(PROCESS)))
-    metric = of_resource.scope_metrics.add().metrics.add(name="zernel.cuda.launch.latency")
-    metric.exponential_histogram.aggregation_temporality = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
-    point = metric.exponential_histogram.data_points.add(count=count, scale=20, time_unix_nano=START)
-    point.min = point.max = value
-    point.positive.offset = -6_966_587  # 2 ** (-6966587 / 2 ** 20) is 0.01
-    point.positive.bucket_counts.append(count)
-    return Batch(metrics)
+def cumulative(count: int) -> Batch:
+    """A cumulative exponential histogram, as `percentiles` emits it, of launch latencies of 0.01 s."""
+    offset = -6_966_587  # 2 ** (-6966587 / 2 ** 20) is 0.01
+    metric = exponential("zernel.cuda.launch.latency", 20, (offset, [count]))
+    point = metric.exponential_histogram.data_points[0]
+    point.min = point.max = 0.01
+    return Batch(data(metric, resource=PROCESS))
 
 
 async def test_of_a_cumulative_histogram_the_increase_counts() -> None:
@@ -87,20 +84,10 @@ async def test_of_a_cumulative_histogram_the_increase_counts() -> None:
     assert (await run.add(cumulative(3)))["ranks"][RANK]["launch"]["count"] == 8  # after a reset
 
 
-def summary() -> Batch:
-    """Quantiles of the durations of collectives, as `percentiles` emits them with `outputs: [summary]`."""
-    metrics = MetricsData()
-    of_resource = metrics.resource_metrics.add(resource=Resource(attributes=key_values(PROCESS)))
-    metric = of_resource.scope_metrics.add().metrics.add(name="zernel.nccl.collective.duration.percentiles")
-    operation = key_values({"zernel.nccl.operation": "all_reduce"})
-    point = metric.summary.data_points.add(count=9, time_unix_nano=START, attributes=operation)
-    for quantile, value in ((0.5, 0.001), (0.9, 0.002), (0.99, 0.003)):
-        point.quantile_values.add(quantile=quantile, value=value)
-    return Batch(metrics)
-
-
 async def test_summaries_of_percentiles_are_read() -> None:
-    state = await LiveRun().add(phase_times(gpu_compute=1.0), summary())
+    quantiles, operation = {0.5: 0.001, 0.9: 0.002, 0.99: 0.003}, {"zernel.nccl.operation": "all_reduce"}
+    metric = summary("zernel.nccl.collective.duration.percentiles", quantiles, 9, 0.0, operation)
+    state = await LiveRun().add(phase_times(gpu_compute=1.0), Batch(data(metric, resource=PROCESS)))
     assert state["ranks"][RANK]["collectives"] == {"all_reduce": {"count": 9, "p50": 0.001, "p99": 0.003}}
 
 

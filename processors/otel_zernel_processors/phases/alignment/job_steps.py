@@ -8,9 +8,8 @@ from statistics import median
 from typing import NamedTuple
 
 from otel_zernel_libraries.training.step_spans import CriticalPath
-from otel_zernel_processors.phases.alignment.critical_path import critical_path
 from otel_zernel_processors.phases.alignment.inference import LATEST, Meeting, meetings_of, offset
-from otel_zernel_processors.phases.alignment.rank_step import RankStep
+from otel_zernel_processors.phases.alignment.rank_step import COLLECTIVE, RankStep
 from otel_zernel_processors.phases.alignment.sequences import CollectiveNumber
 
 _FEWEST = 3
@@ -59,8 +58,17 @@ class JobStep:
 
     @property
     def critical_path(self) -> CriticalPath | None:
-        """The critical path through these ranks; see `critical_path`."""
-        return critical_path(self.ranks)
+        """The rank for which the others waited, and its phases. None if the phases of a rank are not known from meeting
+        to meeting.
+
+        The ranks of a job leave the last collective of a step together. So a step of the job lasts from one meeting to
+        the next, and all ranks but the last one to arrive wait in between. The path runs through the rank that waits
+        least, with the load of the step's batch, which the process itself counts as the end of the step before.
+        """
+        if not self.ranks or not all(step.path for step in self.ranks.values()):
+            return None
+        last = min(sorted(self.ranks), key=lambda rank: self.ranks[rank].path.get(COLLECTIVE, 0))
+        return CriticalPath(last, {phase: spent for phase, spent in self.ranks[last].path.items() if spent})
 
 
 class RankOrigin(NamedTuple):

@@ -70,12 +70,12 @@ class LatestAnswer:
 
 def answer_batch(answer: JobAnswer, resource: Resource, now: int) -> Batch:
     """The record of an answer at `now` (ns). `resource` is that of the job, or of the process that trains alone."""
-    return _batch(semconv.JOB_CAUSES, answer.to_body(), resource, now)
+    return record_batch(semconv.JOB_CAUSES, answer.to_body(), resource, now)
 
 
 def code_batch(code: CodeTimes, resource: Resource, now: int) -> Batch:
     """The record of the stacks of a process at `now` (ns), by position."""
-    return _batch(semconv.PROCESS_CODE, code.to_body(), resource, now)
+    return record_batch(semconv.PROCESS_CODE, code.to_body(), resource, now)
 
 
 def profiles_batch(code: CodeTimes, resource: Resource, start: int, end: int) -> Batch:
@@ -83,12 +83,13 @@ def profiles_batch(code: CodeTimes, resource: Resource, start: int, end: int) ->
     return Batch(profiles=profiles_data(code, resource, SCOPE, start, end))
 
 
-def _batch(event: str, body: AnyValue, resource: Resource, now: int) -> Batch:
+def record_batch(event: str, body: AnyValue, resource: Resource, now: int, severity: str = "INFO") -> Batch:
+    """A log record of the time `now` (ns)."""
     record = LogRecord(
         time_unix_nano=now,
         observed_time_unix_nano=now,
-        severity_number=SeverityNumber.SEVERITY_NUMBER_INFO,
-        severity_text="INFO",
+        severity_number=SeverityNumber.Value(f"SEVERITY_NUMBER_{severity}"),
+        severity_text=severity,
         event_name=event,
         body=body,
     )

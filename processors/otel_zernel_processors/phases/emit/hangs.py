@@ -1,6 +1,5 @@
 """The log record, the metric and the span of a job that hangs."""
 
-from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, LogsData, ResourceLogs, ScopeLogs, SeverityNumber
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
@@ -8,7 +7,7 @@ from otel_zernel.batch import Batch
 from otel_zernel.otlp.points import AttributeValue, key_values
 from otel_zernel_libraries.training import semconv
 from otel_zernel_libraries.training.hangs import HANG, HungRank, JobHang, hang_sentences
-from otel_zernel_processors.phases.emit.metrics import SCOPE
+from otel_zernel_processors.phases.emit.answers import record_batch
 from otel_zernel_processors.phases.emit.traces import identifier, traces_data
 
 _NAME = "hung"
@@ -18,21 +17,8 @@ _MOST_EVENTS = 64
 def hang_record(hang: JobHang, resource: Resource, now: int) -> Batch:
     """The record of a hang, or of a stop, at `now` (ns). `resource` is that of the job, or of the process that trains
     alone."""
-    number, text = (
-        (SeverityNumber.SEVERITY_NUMBER_INFO, "INFO")
-        if hang.is_stop
-        else (SeverityNumber.SEVERITY_NUMBER_ERROR, "ERROR")
-    )
-    record = LogRecord(
-        time_unix_nano=now,
-        observed_time_unix_nano=now,
-        severity_number=number,
-        severity_text=text,
-        event_name=semconv.JOB_STOPPED if hang.is_stop else semconv.JOB_HUNG,
-        body=HANG.write(hang),
-    )
-    scopes = [ScopeLogs(scope=SCOPE, log_records=[record])]
-    return Batch(logs=LogsData(resource_logs=[ResourceLogs(resource=resource, scope_logs=scopes)]))
+    event, severity = (semconv.JOB_STOPPED, "INFO") if hang.is_stop else (semconv.JOB_HUNG, "ERROR")
+    return record_batch(event, HANG.write(hang), resource, now, severity)
 
 
 def hang_span(hang: JobHang, resource: Resource, seed: str, now: int) -> Batch:

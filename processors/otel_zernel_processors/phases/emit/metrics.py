@@ -45,22 +45,17 @@ class MetricWriter:
         self._now_ns = now_ns
         self.metrics: list[Metric] = []
 
-    def sum(self, name: str, unit: str, values: Iterable[Value]) -> None:
-        """Adds a cumulative, monotonic sum."""
-        metric = Metric(name=name, unit=unit, description=METRICS[name].description)
-        metric.sum.aggregation_temporality, metric.sum.is_monotonic = _CUMULATIVE, True
-        metric.sum.data_points.extend(self._points(values, self._start_ns))
-        self._add(metric, len(metric.sum.data_points))
-
-    def gauge(self, name: str, unit: str, values: Iterable[Value]) -> None:
-        """Adds a gauge."""
-        metric = Metric(name=name, unit=unit, description=METRICS[name].description)
-        metric.gauge.data_points.extend(self._points(values, 0))
-        self._add(metric, len(metric.gauge.data_points))
-
-    def histogram(self, metric: Metric) -> None:
-        """Adds a complete histogram."""
-        self._add(metric, len(metric.histogram.data_points))
+    def add(self, name: str, values: Iterable[Value]) -> None:
+        """Adds a metric as it is declared: a gauge, or a cumulative, monotonic sum."""
+        declared = METRICS[name]
+        metric = Metric(name=name, unit=declared.unit, description=declared.description)
+        if declared.kind == "sum":
+            metric.sum.aggregation_temporality, metric.sum.is_monotonic = _CUMULATIVE, True
+            metric.sum.data_points.extend(self._points(values, self._start_ns))
+        else:
+            metric.gauge.data_points.extend(self._points(values, 0))
+        if metric.sum.data_points or metric.gauge.data_points:
+            self.metrics.append(metric)
 
     def _points(self, values: Iterable[Value], start_ns: int) -> Iterator[NumberDataPoint]:
         for labels, value in values:
@@ -71,10 +66,6 @@ class MetricWriter:
             else:
                 point.as_double = value
             yield point
-
-    def _add(self, metric: Metric, points: int) -> None:
-        if points:
-            self.metrics.append(metric)
 
 
 def metrics_data(resource: Resource, metrics: Iterable[Metric]) -> MetricsData:

@@ -4,14 +4,13 @@ import math
 from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import NamedTuple
 
+from otel_zernel_libraries.training import semconv
 from otel_zernel_libraries.training.causes import GpuFacts
 from otel_zernel_libraries.training.ledger import Segment
 from otel_zernel_processors.phases.intake.inputs import CLOCKS, InputPoint
-from otel_zernel_processors.phases.results.clocks import GpuClocks
 from otel_zernel_processors.phases.results.device import DeviceTimes
 from otel_zernel_processors.phases.scopes.attribution import segments_after
 from otel_zernel_processors.phases.signals.levels import Level
@@ -22,6 +21,11 @@ _SEGMENTS = 100_000
 _SAMPLES = 10_000
 _GPUS = 1024
 """GPUs of one host; points of further GPUs are ignored."""
+
+_REASONS = frozenset({"hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake"})
+"""Reasons that somebody can remove. A GPU that computes all the time meets its power limit."""
+_READINGS = 64
+"""Readings that are kept."""
 
 
 class EnergyHistory:
@@ -77,11 +81,8 @@ class EnergyHistory:
             del self._segments[: len(self._segments) - _SEGMENTS + _SEGMENTS // 10]
 
 
-@dataclass(slots=True)
-class GpuUsage:
-    """A process's share of its GPU's energy, by phase."""
-
-    joules: dict[str, float] = field(default_factory=dict)
+GpuUsage = dict[str, float]
+"""A process's share of its GPU's energy (J), by phase."""
 
 
 class GpuSample(NamedTuple):
@@ -92,6 +93,35 @@ class GpuSample(NamedTuple):
     kind: str
     """`energy` or `idle`."""
     amount: float
+
+
+class GpuClocks:
+    """How far the clocks of one GPU are below the highest ones, and why: its latest readings."""
+
+    def __init__(self) -> None:
+        self._limit = 0.0
+        self._parts: deque[float] = deque(maxlen=_READINGS)
+        self._active: dict[str, deque[float]] = {}
+
+    def read(self, point: InputPoint) -> None:
+        """Adds a point of the clock of its cores, of its limit, or of a reason that lowers it."""
+        if point.name == semconv.GPU_CLOCK_LIMIT:
+            self._limit = point.value
+        elif point.name == semconv.GPU_CLOCK and self._limit > 0:
+            self._parts.append(min(max(point.value / self._limit, 0.0), 1.0))
+        elif point.name == semconv.GPU_THROTTLE_ACTIVE and point.state in _REASONS:
+            self._active.setdefault(point.state, deque(maxlen=_READINGS)).append(float(point.value > 0))
+
+    @property
+    def mean(self) -> float:
+        """The clock by the highest one, 0 to 1. 1 if it is not known."""
+        return sum(self._parts) / len(self._parts) if self._parts else 1.0
+
+    @property
+    def lowered(self) -> dict[str, float]:
+        """By reason: the part of the readings in which it lowered the clocks, if any."""
+        means = {reason: sum(active) / len(active) for reason, active in self._active.items()}
+        return {reason: mean for reason, mean in means.items() if mean}
 
 
 class GpuEnergy:
@@ -157,7 +187,7 @@ class GpuEnergy:
 
 def _add(usage: GpuUsage, sample: GpuSample, shares: dict[str, float], users: int) -> None:
     for phase, share in shares.items():
-        usage.joules[phase] = usage.joules.get(phase, 0.0) + sample.amount * share / users
+        usage[phase] = usage.get(phase, 0.0) + sample.amount * share / users
 
 
 class GpuUser(NamedTuple):

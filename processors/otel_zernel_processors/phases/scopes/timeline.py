@@ -5,8 +5,10 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
-from statistics import median_low
+from statistics import median, median_low
+from typing import Literal
 
+from otel_zernel_libraries.training import TRAINED
 from otel_zernel_libraries.training.ledger import (
     StepEvent,
     ThreadSamples,
@@ -17,7 +19,6 @@ from otel_zernel_libraries.training.ledger import (
 from otel_zernel_processors.phases.intake.inputs import PROBE_HITS, PROBE_TIME, InputPoint
 from otel_zernel_processors.phases.intake.intervals import WORK, ThreadInterval
 from otel_zernel_processors.phases.scopes.attribution import Attribution, attribute
-from otel_zernel_processors.phases.scopes.compilation import FirstSteps
 from otel_zernel_processors.phases.scopes.followed import FollowedThreads
 from otel_zernel_processors.phases.scopes.gaps import times_between_passes
 from otel_zernel_processors.phases.scopes.probe_time import ProbeTime
@@ -37,6 +38,13 @@ _ENVIRONMENTS = 32
 """So many times between passes show how long a step of an environment takes."""
 _LOSSES = 64
 """Number of separate periods of loss; beyond it, the two oldest are merged."""
+
+_COMPILES = 20
+"""A first step that lasts at least this many times the median"""
+_AFTER_FIRST = 5
+"""of so many steps after it compiles."""
+_SHORTEST_FIRST_NS = 1_000_000_000
+"""A shorter first step compiles nothing."""
 
 _order: Callable[[ThreadInterval], tuple[int, int, int, str, str]] = itemgetter(slice(5))
 """The order of intervals, and the identity of each: end, start, thread, kind and name."""
@@ -96,6 +104,60 @@ class ClosedStep:
         return self._repeated
 
 
+class FirstSteps:
+    """Holds the first step of one thread, and the steps after it, until it is known whether it compiles: whether it
+    lasts many times as long as those after it."""
+
+    def __init__(self) -> None:
+        self._held: list[ClosedStep] = []
+        self._is_known = False
+
+    def add(self, closed: ClosedStep) -> list[ClosedStep]:
+        """Adds the next step; returns those that are not held any more."""
+        step, trains = closed.step, closed.step.kind in TRAINED
+        if self._is_known:
+            return [closed]
+        if not self._held and not (trains and step.end - step.start >= _SHORTEST_FIRST_NS):
+            self._is_known = trains
+            return [closed]
+        self._held.append(closed)
+        first, *others = (held.step for held in self._held)
+        lasted = first.end - first.start
+        after = [later.end - later.start for later in others if later.kind in TRAINED]
+        if len(after) < _AFTER_FIRST and step.end - first.end < lasted:
+            return []
+        first.compiles = len(after) >= _AFTER_FIRST and lasted >= _COMPILES * median(after[:_AFTER_FIRST])
+        return self.end()
+
+    def end(self) -> list[ClosedStep]:
+        """All that is held."""
+        held, self._held, self._is_known = self._held, [], True
+        return held
+
+
+@dataclass(slots=True)
+class _LatestSteps:
+    """What the latest steps of one thread leave to its next one."""
+
+    kind: StepKind | Literal[""] = ""
+    snapshot: TimedSnapshot | None = None
+    """The last one."""
+    samples: ThreadSamples = field(default_factory=ThreadSamples)
+    environments: deque[int] = field(default_factory=lambda: deque(maxlen=_ENVIRONMENTS))
+    """The latest times (ns) between two passes without gradients."""
+    short_steps: ShortSteps = field(default_factory=ShortSteps)
+
+    def add(self, step: Step, bridge_ns: int) -> None:
+        """Adds the next step, and gives it what it needs of those before."""
+        step.follows_inference, self.kind = self.kind == "inference", step.kind
+        self.environments.extend(times_between_passes(step.intervals, bridge_ns))
+        step.environments = tuple(self.environments)
+        if snapshots := _snapshots_in(step.intervals):  # a step begins where another ends
+            step.snapshots = [self.snapshot, *snapshots] if self.snapshot else snapshots
+            within = (snapshot for snapshot in step.snapshots if snapshot[0] <= step.end)
+            self.snapshot = max(within, key=itemgetter(0), default=snapshots[0])
+
+
 class Timeline:
     """Sorts the intervals of a process and cuts those of its training threads into steps.
 
@@ -117,18 +179,10 @@ class Timeline:
         self._threads = FollowedThreads(bridge_ns, max_intervals)
         self._collectives: deque[ThreadInterval] = deque(maxlen=_COLLECTIVES)
         self._losses: list[TimeRange] = []
-        self._first_steps: defaultdict[int, FirstSteps[ClosedStep]] = defaultdict(FirstSteps)
+        self._first_steps: defaultdict[int, FirstSteps] = defaultdict(FirstSteps)
         """By thread."""
-        self._kinds: dict[int, StepKind] = {}
-        """By thread: the kind of its last step so far."""
-        self._snapshots: dict[int, TimedSnapshot] = {}
-        """By thread: the last snapshot of its steps so far."""
-        self._samples: dict[int, ThreadSamples] = {}
-        """By thread."""
-        self._short_steps: dict[int, ShortSteps] = {}
-        """By thread."""
-        self._environments: dict[int, deque[int]] = {}
-        """By thread: the latest times (ns) between two passes without gradients."""
+        self._latest: dict[int, _LatestSteps] = {}
+        """By thread, the one that was silent for the longest time first."""
         self._doubtful: list[TimeRange] = []
         self._began = self._closed_until = 0
         self.doubtful_ns = 0
@@ -250,58 +304,30 @@ class Timeline:
         thread = closed.step.thread
         if thread not in self._first_steps and len(self._first_steps) >= _THREADS:
             return [closed]
-        return self._first_steps[thread].add(closed.step, closed)
+        return self._first_steps[thread].add(closed)
 
     def _closed(self, step: Step) -> ClosedStep:
         if self._losses:
             step.losses = [loss for loss in self._losses if loss[0] < step.end and step.start < loss[1]]
-        step.follows_inference = self._kinds.pop(step.thread, "") == "inference"
-        self._kinds[step.thread] = step.kind
-        if len(self._kinds) > _THREADS:
-            del self._kinds[next(iter(self._kinds))]
-        self._add_environments(step)
-        self._add_snapshots(step)
+        latest = self._latest[step.thread] = self._latest.pop(step.thread, None) or _LatestSteps()
+        if len(self._latest) > _THREADS:
+            del self._latest[next(iter(self._latest))]
+        latest.add(step, self._bridge_ns)
         self._began, self._closed_until = self._began or step.start, max(self._closed_until, step.end)
         if not self._collectives:
-            return self._made(step, [], [])
+            return self._made(step, [], [], latest)
         in_flight = [(one.start, one.end) for one in self._collectives if one.in_flight]
         began = [one for one in self._collectives if step.start <= one.start < step.end]
         begins = min(self._threads.begins or step.end, step.end)
         while self._collectives and self._collectives[0].end <= begins:
             self._collectives.popleft()
-        return self._made(step, began, in_flight)
+        return self._made(step, began, in_flight, latest)
 
-    def _made(self, step: Step, began: list[ThreadInterval], in_flight: list[TimeRange]) -> ClosedStep:
-        samples, short = self._samples.get(step.thread), self._short_steps.get(step.thread)
-        if short is None and len(self._short_steps) < _THREADS:
-            short = self._short_steps[step.thread] = ShortSteps()
-        return ClosedStep(step, began, in_flight, self._bridge_ns, samples, self._throttling, self._probe_time, short)
-
-    def _add_environments(self, step: Step) -> None:
-        times = times_between_passes(step.intervals, self._bridge_ns)
-        latest = self._environments.pop(step.thread, None)
-        if not (times or latest):
-            return
-        self._environments[step.thread] = latest = deque(latest or (), maxlen=_ENVIRONMENTS)
-        latest.extend(times)
-        step.environments = tuple(latest)
-        if len(self._environments) > _THREADS:
-            del self._environments[next(iter(self._environments))]
-
-    def _add_snapshots(self, step: Step) -> None:
-        """Adds the snapshots of its intervals to a step, and the last one before it: it begins where another ends."""
-        snapshots = _snapshots_in(step.intervals)
-        if not snapshots:
-            return
-        before = self._snapshots.pop(step.thread, None)
-        step.snapshots = [before, *snapshots] if before else snapshots
-        within = (one for one in step.snapshots if one[0] <= step.end)
-        self._snapshots[step.thread] = max(within, key=itemgetter(0), default=snapshots[0])
-        if len(self._snapshots) > _THREADS:
-            del self._snapshots[next(iter(self._snapshots))]
-        self._samples[step.thread] = self._samples.pop(step.thread) if step.thread in self._samples else ThreadSamples()
-        if len(self._samples) > _THREADS:
-            del self._samples[next(iter(self._samples))]
+    def _made(
+        self, step: Step, began: list[ThreadInterval], in_flight: list[TimeRange], latest: _LatestSteps
+    ) -> ClosedStep:
+        of_process = self._bridge_ns, latest.samples, self._throttling, self._probe_time
+        return ClosedStep(step, began, in_flight, *of_process, latest.short_steps)
 
 
 def _snapshots_in(intervals: Sequence[ThreadInterval]) -> list[TimedSnapshot]:

@@ -10,7 +10,6 @@ from typing import NamedTuple
 from otel_zernel_libraries.training import semconv
 from otel_zernel_processors.phases.config import SignalsConfig, ns
 from otel_zernel_processors.phases.intake.inputs import InputPoint
-from otel_zernel_processors.phases.signals.debounce import Debounce
 from otel_zernel_processors.phases.signals.levels import Level
 
 _GAUGES = frozenset({semconv.GPU_PROCESS_UTILIZATION, semconv.PROCESS_CPU_BURST})
@@ -66,6 +65,26 @@ def phase_by_rules(signals: Signals, limits: SignalsConfig) -> str:
     if signals.io_wait > limits.mixed_io_wait and limits.data_loading_gpu < signals.gpu < limits.compute_gpu:
         return "data_loading"
     return "unknown"
+
+
+class Debounce:
+    """A state that ignores short changes: a new one replaces it only after several equal values in a row."""
+
+    def __init__(self, stability: int, state: str) -> None:
+        """`stability`: how many equal values; 0 or 1: the first one is enough."""
+        self.state = state
+        self._stability = stability
+        self._candidate = state
+        self._count = 0
+
+    def update(self, value: str) -> bool:
+        """Adds a value; returns whether the state changed."""
+        self._count = self._count + 1 if value == self._candidate else 1
+        self._candidate = value
+        if value == self.state or self._count < self._stability:
+            return False
+        self.state = value
+        return True
 
 
 class SignalReader:

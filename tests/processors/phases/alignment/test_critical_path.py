@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from otel_zernel_processors.phases.alignment.critical_path import critical_path
+from otel_zernel_processors.phases.alignment.job_steps import JobStep
 from otel_zernel_processors.phases.alignment.rank_step import RankStep, RankSteps
 from otel_zernel_processors.phases.intake.intervals import ThreadInterval
 from otel_zernel_processors.phases.scopes.steps import Step
@@ -50,13 +50,13 @@ def test_a_step_with_lost_events_and_the_one_after_it_have_no_path() -> None:
 
 
 def test_the_path_is_the_rank_that_waits_least() -> None:
-    path = critical_path(
-        {0: rank_step(gpu_compute=50, nccl_collective=40), 1: rank_step(data_loading=80, nccl_collective=10)}
-    )
+    ranks = {0: rank_step(gpu_compute=50, nccl_collective=40), 1: rank_step(data_loading=80, nccl_collective=10)}
+    path = JobStep(1, 0, ranks=ranks).critical_path
     assert path
     assert (path.rank, path.phase) == (1, "data_loading")
 
 
 def test_a_rank_without_a_path_leaves_none() -> None:
-    assert critical_path({0: rank_step(nccl_collective=1), 1: RankStep(1, 0, 100)}) is None
-    assert critical_path({}) is None
+    ranks = {0: rank_step(nccl_collective=1), 1: RankStep(1, 0, 100)}
+    assert JobStep(1, 0, ranks=ranks).critical_path is None
+    assert JobStep(1, 0).critical_path is None

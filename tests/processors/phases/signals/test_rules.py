@@ -5,8 +5,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel_processors.phases.config import SignalsConfig
 from otel_zernel_processors.phases.intake.inputs import InputPoint
-from otel_zernel_processors.phases.signals.debounce import Debounce
-from otel_zernel_processors.phases.signals.rules import PhasePeriod, SignalReader, Signals, phase_by_rules
+from otel_zernel_processors.phases.signals.rules import Debounce, PhasePeriod, SignalReader, Signals, phase_by_rules
 
 MS = 1_000_000
 LIMITS = SignalsConfig()
