@@ -8,7 +8,7 @@ so late points travel without these attributes: a resource with nothing but job 
 import hashlib
 import math
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData, ResourceMetrics
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
@@ -16,6 +16,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from otel_zernel.batch import Batch, points
 from otel_zernel.batch.identities import IDENTIFYING
 from otel_zernel.runtime.threads import run_in_thread
+from otel_zernel_libraries.repeated_fields import keep_only
 
 _SLOW: Final = 500
 """Points that take more than a few ms. More are arranged in a thread."""
@@ -135,14 +136,5 @@ def _keep(resource: ResourceMetrics, *, since: float = 0.0, until: float = math.
     """Removes the points of other times in ms, and metrics without points."""
     for scope in resource.scope_metrics:
         for metric in scope.metrics:
-            data: Any = points(metric)
-            kept = [point for point in data if since <= point.time_unix_nano // 1_000_000 < until]
-            if len(kept) < len(data):
-                copies = [type(point).FromString(point.SerializeToString()) for point in kept]
-                del data[:]
-                data.extend(copies)
-        metrics = [metric for metric in scope.metrics if len(points(metric))]
-        if len(metrics) < len(scope.metrics):
-            copies = [type(metric).FromString(metric.SerializeToString()) for metric in metrics]
-            del scope.metrics[:]
-            scope.metrics.extend(copies)
+            keep_only(points(metric), lambda point: since <= point.time_unix_nano // 1_000_000 < until)
+        keep_only(scope.metrics, lambda metric: len(points(metric)))

@@ -23,6 +23,8 @@ from otel_zernel_libraries.conditions.fields import CONTEXTS_OF as CONTEXTS_OF
 from otel_zernel_libraries.conditions.fields import Context as Context
 from otel_zernel_libraries.conditions.fields import inferred_context as inferred_context
 from otel_zernel_libraries.conditions.fields import message_of as message_of
+from otel_zernel_libraries.conditions.guarding import ErrorGuard as ErrorGuard
+from otel_zernel_libraries.conditions.guarding import ErrorMode as ErrorMode
 from otel_zernel_libraries.conditions.item import Item as Item
 from otel_zernel_libraries.conditions.layout import LAYOUTS as LAYOUTS
 from otel_zernel_libraries.conditions.layout import Layout as Layout

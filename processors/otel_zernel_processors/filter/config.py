@@ -11,6 +11,7 @@ from otel_zernel.types import Section
 from otel_zernel_libraries.conditions import (
     AttributeMatch,
     Context,
+    ErrorMode,
     MatchProperties,
     RegexpOptions,
     SeverityMatch,
@@ -18,8 +19,6 @@ from otel_zernel_libraries.conditions import (
     compile_condition,
     text_test,
 )
-
-ErrorMode = Literal["ignore", "silent", "propagate"]
 
 
 def _about(context: Context) -> AfterValidator:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
 from otel_zernel_libraries.conditions import Condition, ConditionFailed, Context, Item, Layout, compile_condition
+from otel_zernel_libraries.repeated_fields import delete_at
 from otel_zernel_processors.filter.config import FilterConfig
 from otel_zernel_processors.filter.rules import Rules, metric_tests
 
@@ -34,7 +35,7 @@ def drops_name(config: FilterConfig, name: str) -> bool:
 def _conditions(config: FilterConfig) -> Iterator[Condition]:
     """The conditions about names alone."""
     texts: list[tuple[str, Context | None]] = [(text, "metric") for text in config.metrics.metric]
-    texts += [(text, one.context) for one in config.groups("metrics") for text in one.conditions]
+    texts += [(text, group.context) for group in config.groups("metrics") for text in group.conditions]
     for text, context in texts:
         if not any(part in text.lower() for part in _ABOUT_MORE):
             yield compile_condition(text, context, "metrics")
@@ -54,9 +55,6 @@ def _is_not_selected(config: FilterConfig, item: Item) -> bool:
         if match is None or not match.resource_attributes
         for _, test in metric_tests(match, included)
     )
-
-
-_MOST_RUNS = 200  # from so many gaps on, copying the rest is faster than closing them
 
 
 class Removal(NamedTuple):
@@ -137,8 +135,9 @@ def _remove_in(scopes: Any, layout: Layout, removals: Sequence[Removal]) -> None
     for index, in_scope in _from_the_last(removals, lambda removal: removal.scope):
         items = layout.items(scopes[index])
         if in_scope[0].item is not None:
-            gone = [one.item for one in in_scope if one.item is not None and _loses_all(items[one.item], layout, one)]
-            _delete(items, gone)
+            some = [(removal.item, removal) for removal in in_scope if removal.item is not None]
+            gone = [at for at, removal in some if _loses_all(items[at], layout, removal)]
+            delete_at(items, gone)
         if in_scope[0].item is None or not items:
             del scopes[index]
 
@@ -148,33 +147,10 @@ def _loses_all(item: Any, layout: Layout, removal: Removal) -> bool:
     if not removal.parts:
         return True
     parts = layout.parts(item)
-    _delete(parts, removal.parts)
+    delete_at(parts, removal.parts)
     return not parts and layout.contexts[0] == "metric"
 
 
 def _from_the_last(removals: Sequence[Removal], key: Callable[[Removal], Any]) -> Iterator[tuple[int, list[Removal]]]:
     groups: list[tuple[int, list[Removal]]] = [(index, list(group)) for index, group in groupby(removals, key)]
     return reversed(groups)
-
-
-def _delete(repeated: Any, indexes: Sequence[int]) -> None:
-    """Deletes elements of a repeated field. The indexes ascend."""
-    if len(indexes) == len(repeated):
-        del repeated[:]
-        return
-    runs = list(_runs(indexes))
-    if len(runs) > _MOST_RUNS:
-        gone = set(indexes)
-        kept = [one for number, one in enumerate(repeated) if number not in gone]
-        del repeated[:]
-        repeated.extend(kept)
-        return
-    for start, end in reversed(runs):
-        del repeated[start:end]
-
-
-def _runs(indexes: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """The ranges of consecutive indexes: start, and end without the last."""
-    for _, group in groupby(enumerate(indexes), lambda pair: pair[1] - pair[0]):
-        numbers = [index for _, index in group]
-        yield numbers[0], numbers[-1] + 1

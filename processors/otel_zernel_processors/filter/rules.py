@@ -1,39 +1,15 @@
 """The rules by which items are dropped, compiled from the configuration."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from functools import partial
 
 from otel_zernel.batch import Signal
 from otel_zernel.component import Context as Services
-from otel_zernel.text import one_line
 from otel_zernel_libraries import conditions
-from otel_zernel_processors.filter.config import ErrorMode, FilterConfig, MetricMatch
+from otel_zernel_processors.filter.config import FilterConfig, MetricMatch
 
 Test = Callable[[conditions.Item], bool]
 Rules = Mapping[conditions.Context, tuple[Test, ...]]
-
-
-@dataclass(slots=True)
-class GuardedCondition:
-    """A condition that is false where it cannot be evaluated, unless errors are to be raised."""
-
-    condition: conditions.Condition
-    mode: ErrorMode
-    services: Services
-    _warned: bool = field(default=False, init=False)
-
-    def __call__(self, item: conditions.Item) -> bool:
-        try:
-            return self.condition.holds(item)
-        except conditions.ConditionFailed as failed:
-            if self.mode == "propagate":
-                raise conditions.ConditionFailed(f"{one_line(self.condition.text)}: {failed}") from None
-            if self.mode == "ignore" and not self._warned:
-                self._warned = True
-                self.services.logger.warning(
-                    "A condition does not fit some items, and does not drop them: %s: %s", self.condition.text, failed
-                )
-            return False
 
 
 def rules_of(config: FilterConfig, signal: Signal, services: Services) -> Rules:
@@ -47,11 +23,17 @@ def rules_of(config: FilterConfig, signal: Signal, services: Services) -> Rules:
 def _conditions(config: FilterConfig, signal: Signal, services: Services) -> Iterator[tuple[conditions.Context, Test]]:
     for context, texts in config.conditions(signal).items():
         for text in texts:
-            yield context, GuardedCondition(conditions.compile_condition(text, context), config.error_mode, services)
+            yield context, _guarded(conditions.compile_condition(text, context), config.error_mode, services)
     for group in config.groups(signal):
         for text in group.conditions:
             condition = conditions.compile_condition(text, group.context, signal)
-            yield condition.context, GuardedCondition(condition, group.error_mode or config.error_mode, services)
+            yield condition.context, _guarded(condition, group.error_mode or config.error_mode, services)
+
+
+def _guarded(condition: conditions.Condition, mode: conditions.ErrorMode, services: Services) -> Test:
+    """A condition that is false where it cannot be evaluated, unless errors are to be raised."""
+    warning = "A condition does not fit some items, and does not drop them: %s: %s"
+    return partial(conditions.ErrorGuard(condition.text, mode, services.logger, warning).holds, condition.holds)
 
 
 def _selections(config: FilterConfig, signal: Signal) -> Iterator[tuple[conditions.Context, Test]]:

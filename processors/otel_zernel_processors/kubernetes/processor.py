@@ -97,7 +97,7 @@ class KubernetesProcessor(Processor):
 
     def _complete_gpus(self, batch: Batch) -> None:
         for index, gpu in list(self._seen.gpus(batch)):
-            self._boards.learn(self._seen[gpu.resource.SerializeToString()].attributes)
+            self._boards.learn(self._seen.of(gpu.resource.SerializeToString()).attributes)
             if any(True for _ in process_points(gpu)):
                 self._names.complete_points(batch.edit_metrics().resource_metrics[index])
 

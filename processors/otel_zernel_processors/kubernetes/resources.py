@@ -1,7 +1,7 @@
 """The resources of batches with the attributes of their pods. No I/O."""
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Any, Final
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import ResourceMetrics
@@ -10,6 +10,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from otel_zernel.batch import points
 from otel_zernel.batch.parsing import parse
 from otel_zernel.otlp.points import key_values
+from otel_zernel_libraries.repeated_fields import keep_only
 from otel_zernel_libraries.training import semconv
 from otel_zernel_processors.kubernetes.enrichment import PodAttributes, changes, of_place
 from otel_zernel_processors.kubernetes.lookup import FoundPod, PodLookup
@@ -54,8 +55,10 @@ class ResourceNames:
         self._table = table
         self._attributes = attributes
         self._own = own
-        self._outcomes: OrderedDict[bytes, tuple[object, Resource | None]] = OrderedDict()
-        """By encoded resource, with the state of knowledge from which it was made."""
+        self._version: object = None
+        """The state of knowledge from which the outcomes were made."""
+        self._outcome = lru_cache(_REMEMBERED)(self._apply)
+        """By encoded resource."""
         self.reads = 0
         """Grows whenever a process was read."""
 
@@ -73,16 +76,13 @@ class ResourceNames:
     def changed(self, encoded: bytes) -> Resource | None:
         """The resource with its names; None if it does not change."""
         version = (self._table.version, self.reads, self._own())
-        known = self._outcomes.get(encoded)
-        if known is None or known[0] != version:
-            self._outcomes[encoded] = known = (version, self._apply(encoded))
-        self._outcomes.move_to_end(encoded)
-        if len(self._outcomes) > _REMEMBERED:
-            self._outcomes.popitem(last=False)
-        return known[1]
+        if version != self._version:
+            self._version = version
+            self._outcome.cache_clear()
+        return self._outcome(encoded)
 
     def _apply(self, encoded: bytes) -> Resource | None:
-        existing = self._seen[encoded].attributes
+        existing = self._seen.of(encoded).attributes
         found = self._with_own(self._lookup.of_resource(existing), existing)
         names = self._found(found)
         if self._lookup.node and (found.pod is self._own() is not None or self._lookup.is_here(existing)):
@@ -91,7 +91,8 @@ class ResourceNames:
         if not wanted:
             return None
         resource = parse(Resource, encoded)
-        _set(resource, wanted)
+        keep_only(resource.attributes, lambda pair: pair.key not in wanted)
+        resource.attributes.extend(key_values(wanted))
         return resource
 
     def _with_own(self, found: FoundPod, existing: Attributes) -> FoundPod:
@@ -108,11 +109,3 @@ class ResourceNames:
 
     def _of_pod(self, pod: KubernetesPod | None) -> dict[str, str | int]:
         return self._attributes.of_pod(pod) if pod else {}
-
-
-def _set(resource: Resource, wanted: dict[str, str | int]) -> None:
-    kept = [pair for pair in resource.attributes if pair.key not in wanted]
-    if len(kept) < len(resource.attributes):
-        del resource.attributes[:]
-        resource.attributes.extend(kept)
-    resource.attributes.extend(key_values(wanted))

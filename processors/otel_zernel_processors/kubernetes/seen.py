@@ -1,7 +1,7 @@
 """The resources that were seen, read once each. No I/O."""
 
-from collections import OrderedDict
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import ResourceMetrics
@@ -34,32 +34,23 @@ class SeenResource(NamedTuple):
 
 
 class SeenResources:
-    """The resources that were used lately, by their encoding."""
+    """The resources that were used lately."""
 
     def __init__(self, lookup: PodLookup) -> None:
         self._lookup = lookup
-        self._seen: OrderedDict[bytes, SeenResource] = OrderedDict()
-
-    def __getitem__(self, encoded: bytes) -> SeenResource:
-        found = self._seen.get(encoded)
-        if found is None:
-            self._seen[encoded] = found = self._read(encoded)
-            if len(self._seen) > _REMEMBERED:
-                self._seen.popitem(last=False)
-        else:
-            self._seen.move_to_end(encoded)
-        return found
+        self.of = lru_cache(_REMEMBERED)(self._read)
+        """By their encoding."""
 
     def of_batch(self, batch: Batch) -> Iterator[SeenResource]:
         """The resources of all signals."""
         for signal in STABLE_SIGNALS:
             for holder in holders_of(batch, signal):
-                yield self[holder.resource.SerializeToString()]
+                yield self.of(holder.resource.SerializeToString())
 
     def gpus(self, batch: Batch) -> Iterator[tuple[int, ResourceMetrics]]:
         """The metrics of this machine's GPUs, with their indexes."""
         for index, holder in enumerate(batch.metrics.resource_metrics):
-            if self[holder.resource.SerializeToString()].is_gpu:
+            if self.of(holder.resource.SerializeToString()).is_gpu:
                 yield index, holder
 
     def _read(self, encoded: bytes) -> SeenResource:

@@ -5,6 +5,8 @@ from typing import Any
 
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 
+from otel_zernel_libraries.repeated_fields import keep_only
+
 
 def find(point: Any, label: str) -> KeyValue | None:
     """The label of a data point; None if it is missing."""
@@ -29,26 +31,7 @@ def rename(point: Any, label: str, new_label: str, values: Mapping[str, str]) ->
     if pair.value.HasField("string_value") and pair.value.string_value in values:
         pair.value.string_value = values[pair.value.string_value]
     if new_label and new_label != label:
-        remove(point, {new_label})
+        keep_only(point.attributes, lambda pair: pair.key != new_label)
         renamed = find(point, label)  # removing may have moved it
         if renamed is not None:
             renamed.key = new_label
-
-
-def remove(point: Any, labels: set[str]) -> None:
-    """Removes labels."""
-    _delete(point, [index for index, pair in enumerate(point.attributes) if pair.key in labels])
-
-
-def keep_only(point: Any, labels: frozenset[str]) -> None:
-    """Removes all other labels."""
-    _delete(point, [index for index, pair in enumerate(point.attributes) if pair.key not in labels])
-
-
-def _delete(point: Any, indexes: list[int]) -> None:
-    attributes = point.attributes
-    if len(indexes) == len(attributes):
-        del attributes[:]
-        return
-    for index in reversed(indexes):
-        del attributes[index]

@@ -19,6 +19,7 @@ from otel_zernel.component import ITEMS_AT_ONCE, Context, Processor
 from otel_zernel_libraries.conditions import Pattern, expand, to_any_value
 from otel_zernel_libraries.histograms.amounts import Amount, MalformedAmount
 from otel_zernel_libraries.histograms.temporality.track import amount_of
+from otel_zernel_libraries.repeated_fields import delete_at, keep_only
 from otel_zernel_processors.metricstransform import labels
 from otel_zernel_processors.metricstransform.config import (
     Aggregation,
@@ -124,20 +125,7 @@ class MetricSelector:
 
 def keep(metric: Metric, indexes: list[int]) -> None:
     """Removes all data points but those at these indexes."""
-    delete(metric, sorted(set(range(len(points_of(metric)))).difference(indexes)))
-
-
-def delete(metric: Metric, indexes: list[int]) -> None:
-    """Removes the data points at these indexes, which ascend."""
-    every = points_of(metric)
-    if len(indexes) * 8 < len(every):  # each deletion moves the rest
-        for index in reversed(indexes):
-            del every[index]
-    elif indexes:
-        gone = set(indexes)
-        kept = [point for index, point in enumerate(every) if index not in gone]
-        del every[:]
-        every.extend(kept)
+    delete_at(points_of(metric), sorted(set(range(len(points_of(metric)))).difference(indexes)))
 
 
 _REDUCE: dict[Aggregation, Callable[[Sequence[float]], float]] = {
@@ -165,7 +153,7 @@ def aggregate(metric: Metric, indexes: Sequence[int], kind: Aggregation) -> None
     for first, *others in groups.values():
         if others and _merge(every[first], [every[index] for index in others], kind):
             gone += others
-    delete(metric, sorted(gone))
+    delete_at(every, sorted(gone))
 
 
 def _is_delta(metric: Metric) -> bool:
@@ -281,7 +269,7 @@ def operate(metric: Metric, operations: Sequence[MetricOperation], choose: Choos
         chosen = choose(metric)
         if operation.action == "delete_label_value":
             every = points_of(metric)
-            delete(metric, [index for index in chosen if _has_value(every[index], operation)])
+            delete_at(every, [index for index in chosen if _has_value(every[index], operation)])
             continue
         every, change = points_of(metric), _change(operation)
         for index in chosen:
@@ -310,7 +298,7 @@ def _change(operation: MetricOperation) -> Callable[[Any], None]:
             return lambda point: scale(point, operation.experimental_scale)
         case "aggregate_labels":
             kept = frozenset(operation.label_set)
-            return lambda point: labels.keep_only(point, kept)
+            return lambda point: keep_only(point.attributes, lambda pair: pair.key in kept)
         case _:
             values = dict.fromkeys(operation.aggregated_values, new_value)
             return lambda point: labels.rename(point, operation.label, "", values)
@@ -355,8 +343,8 @@ class MetricsTransformProcessor(Processor):
                         grouped += _group(resource, scope, transform, selector)
                     else:
                         self._apply(scope, transform, selector)
-            _drop_empty(resource.scope_metrics, "metrics")
-        _drop_empty(metrics.resource_metrics, "scope_metrics")
+            keep_only(resource.scope_metrics, lambda scope: scope.metrics)
+        keep_only(metrics.resource_metrics, lambda resource: resource.scope_metrics)
         metrics.resource_metrics.extend(grouped)
 
     def _apply(self, scope: ScopeMetrics, transform: Transform, selector: MetricSelector) -> None:
@@ -387,8 +375,7 @@ def _update(scope: ScopeMetrics, indexes: list[int], transform: Transform, selec
         metric.name = selector.new_name(metric.name)
         if had_points and not points_of(metric):
             gone.append(index)
-    for index in reversed(gone):
-        del scope.metrics[index]
+    delete_at(scope.metrics, gone)
 
 
 def _insert(scope: ScopeMetrics, indexes: list[int], transform: Transform, selector: MetricSelector) -> None:
@@ -443,9 +430,3 @@ def _group(
     for index in reversed(indexes):
         _take(scope, index, selector)
     return [group]
-
-
-def _drop_empty(holders: Any, name: str) -> None:
-    for index in range(len(holders) - 1, -1, -1):
-        if not getattr(holders[index], name):
-            del holders[index]

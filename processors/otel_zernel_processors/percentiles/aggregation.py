@@ -11,6 +11,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context
 from otel_zernel_libraries.histograms.hdr import HdrLayout
+from otel_zernel_libraries.repeated_fields import keep_only
 from otel_zernel_processors.percentiles.config import PercentilesConfig
 from otel_zernel_processors.percentiles.counts.exemplars import Exemplars
 from otel_zernel_processors.percentiles.counts.exponential import ExponentialTotals
@@ -87,9 +88,9 @@ class Aggregation:
         metrics = batch.edit_metrics()
         for resource in metrics.resource_metrics:
             for scope in resource.scope_metrics:
-                _keep(scope.metrics, [not self._counts_metric(metric) for metric in scope.metrics])
-            _keep(resource.scope_metrics, [len(scope.metrics) > 0 for scope in resource.scope_metrics])
-        _keep(metrics.resource_metrics, [len(resource.scope_metrics) > 0 for resource in metrics.resource_metrics])
+                keep_only(scope.metrics, lambda metric: not self._counts_metric(metric))
+            keep_only(resource.scope_metrics, lambda scope: scope.metrics)
+        keep_only(metrics.resource_metrics, lambda resource: resource.scope_metrics)
         if metrics.resource_metrics:
             yield batch
         elif others := set(batch.signals) - {"metrics"}:
@@ -113,9 +114,3 @@ def _steps(config: PercentilesConfig) -> int | None:
     if "summary" not in config.outputs:
         return 0
     return None if config.window == "since_start" else math.ceil(config.window / config.interval)
-
-
-def _keep(items, keep: list[bool]) -> None:  # type: ignore[no-untyped-def]  # three types of repeated fields without a common base
-    for index in range(len(keep) - 1, -1, -1):
-        if not keep[index]:
-            del items[index]

@@ -1,16 +1,14 @@
 """The configuration of the transform processor. The keys are those of the OpenTelemetry Collector."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from otel_zernel.batch import Signal
 from otel_zernel.component import ComponentConfig
 from otel_zernel.types import Section
-from otel_zernel_libraries.conditions import CONTEXTS_OF, Context, compile_condition
+from otel_zernel_libraries.conditions import CONTEXTS_OF, Context, ErrorMode, compile_condition
 from otel_zernel_processors.transform.statements import compile_statement
-
-ErrorMode = Literal["ignore", "silent", "propagate"]
 
 
 class StatementGroup(Section):

@@ -20,6 +20,7 @@ from otel_zernel_libraries.conditions import (
     Values,
     message_of,
 )
+from otel_zernel_libraries.repeated_fields import delete_at, keep_only
 from otel_zernel_processors.transform.targets import WRITERS, Write, write_attribute
 
 
@@ -107,10 +108,7 @@ def _set(values: Values, call: FunctionCall) -> Edit:
 
 def _deleting(message: Callable[[Item], Any], is_deleted: Callable[[str], bool]) -> Edit:
     def apply(item: Item) -> None:
-        attributes = message(item).attributes
-        for index in range(len(attributes) - 1, -1, -1):
-            if is_deleted(attributes[index].key):
-                del attributes[index]
+        keep_only(message(item).attributes, lambda pair: not is_deleted(pair.key))
 
     return Edit(lambda item: any(is_deleted(pair.key) for pair in message(item).attributes), apply)
 
@@ -195,8 +193,7 @@ def _limit(values: Values, call: FunctionCall) -> Edit:
     def apply(item: Item) -> None:
         attributes = message(item).attributes
         order = sorted(range(len(attributes)), key=lambda index: attributes[index].key not in first)
-        for index in sorted(order[most:], reverse=True):
-            del attributes[index]
+        delete_at(attributes, sorted(order[most:]))
 
     return Edit(lambda item: len(message(item).attributes) > most, apply)
 

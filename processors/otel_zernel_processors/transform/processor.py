@@ -1,34 +1,33 @@
 """The transform processor."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from otel_zernel.batch import Batch, Signal
 from otel_zernel.component import ITEMS_AT_ONCE, Context, Processor
-from otel_zernel.text import one_line
-from otel_zernel_libraries.conditions import LAYOUTS, ConditionFailed, Item, compile_condition
-from otel_zernel_processors.transform.config import ErrorMode, StatementGroup, TransformConfig
+from otel_zernel_libraries.conditions import LAYOUTS, ConditionFailed, ErrorGuard, Item, compile_condition
+from otel_zernel_processors.transform.config import StatementGroup, TransformConfig
 from otel_zernel_processors.transform.statements import CompiledStatement, compile_statement
 
+_WARNING = "A statement does not fit some items, and does not change them: %s: %s"
 
-@dataclass(slots=True)
+
+@dataclass(frozen=True, slots=True)
 class GuardedStatement:
     """A statement, the conditions of its group, and what happens if it fails."""
 
     statement: CompiledStatement
     conditions: Sequence[Callable[[Item], bool]]
-    mode: ErrorMode
-    services: Context
-    _warned: bool = field(default=False, init=False)
+    guard: ErrorGuard
 
     def changes(self, item: Item) -> bool:
         """Whether the statement would change the item."""
-        return self._guard(lambda: self._selects(item) and self.statement.changes(item))
+        return self.guard.holds(lambda item: self._selects(item) and self.statement.changes(item), item)
 
     def apply(self, item: Item) -> None:
         """Changes the item, whose messages are editable."""
-        self._guard(lambda: self._apply(item))
+        self.guard.holds(self._apply, item)
 
     def _apply(self, item: Item) -> bool:
         if self._selects(item):
@@ -37,19 +36,6 @@ class GuardedStatement:
 
     def _selects(self, item: Item) -> bool:
         return not self.conditions or any(holds(item) for holds in self.conditions)
-
-    def _guard(self, work: Callable[[], bool]) -> bool:
-        try:
-            return work()
-        except ConditionFailed as failed:
-            if self.mode == "propagate":
-                raise ConditionFailed(f"{one_line(self.statement.text)}: {failed}") from None
-            if self.mode == "ignore" and not self._warned:
-                self._warned = True
-                self.services.logger.warning(
-                    "A statement does not fit some items, and does not change them: %s: %s", self.statement.text, failed
-                )
-            return False
 
 
 class TransformProcessor(Processor):
@@ -88,17 +74,18 @@ class TransformProcessor(Processor):
     def _guarded(self, group: StatementGroup, signal: Signal) -> Iterator[GuardedStatement]:
         for text in group.statements:
             statement = compile_statement(text, group.context, signal)
-            conditions = [compile_condition(one, statement.context, signal).holds for one in group.conditions]
-            yield GuardedStatement(statement, conditions, group.error_mode or self.config.error_mode, self.context)
+            conditions = [compile_condition(where, statement.context, signal).holds for where in group.conditions]
+            mode, logger = group.error_mode or self.config.error_mode, self.context.logger
+            yield GuardedStatement(statement, conditions, ErrorGuard(text, mode, logger, _WARNING))
 
 
 def _run(batch: Batch, signal: Signal, statements: Sequence[GuardedStatement]) -> None:
     """Runs the statements. If none of them would change an item as it is, none changes one in any order."""
     for number, statement in enumerate(statements):
         if any(statement.changes(item) for item in _items(batch.message(signal), signal, statement)):
-            for one in statements[number:]:
-                for item in _items(batch.edit(signal), signal, one):
-                    one.apply(item)
+            for later in statements[number:]:
+                for item in _items(batch.edit(signal), signal, later):
+                    later.apply(item)
             return
 
 

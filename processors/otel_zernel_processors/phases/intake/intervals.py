@@ -8,6 +8,7 @@ from typing import Final, Literal, NamedTuple, get_args
 
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
+from otel_zernel_libraries.repeated_fields import keep_only
 from otel_zernel_libraries.training import semconv
 from otel_zernel_libraries.training.interval_spans import (
     COLLECTIVE,
@@ -218,7 +219,6 @@ def _copy_of(span: Span, snapshots: Snapshots) -> Span:
     """A copy that outlives the batch of the span, whose last holder may edit it. Traces do not repeat the snapshots."""
     copy = Span()
     copy.CopyFrom(span)
-    for at in range(len(copy.attributes) - 1, -1, -1) if snapshots else ():
-        if copy.attributes[at].key in _SNAPSHOTS:
-            del copy.attributes[at]
+    if snapshots:
+        keep_only(copy.attributes, lambda pair: pair.key not in _SNAPSHOTS)
     return copy

@@ -8,6 +8,7 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel.batch import Batch
+from otel_zernel_libraries.repeated_fields import keep_only
 from otel_zernel_libraries.training import semconv
 from otel_zernel_libraries.training.stacks import STACKS, THREADS, ProcessStacks, ProcessThreads
 
@@ -41,9 +42,7 @@ def without_process_records(batch: Batch) -> Batch | None:
     logs = batch.edit_logs()
     for resource in logs.resource_logs:
         for scope in resource.scope_logs:
-            for at in range(len(scope.log_records) - 1, -1, -1):
-                if scope.log_records[at].event_name in _READ:
-                    del scope.log_records[at]
+            keep_only(scope.log_records, lambda record: record.event_name not in _READ)
     if not any(scope.log_records for resource in logs.resource_logs for scope in resource.scope_logs):
         batch = batch.only(set(batch.signals) - {"logs"})
     return batch if batch.signals else None
