@@ -153,13 +153,6 @@ def test_spans_and_log_records_are_changed_too() -> None:
     assert found.signals == ("traces", "logs")
 
 
-def test_an_unchanged_batch_passes_as_the_bytes_that_arrived() -> None:
-    batch = points({"k": 1}, {"k": 1, "x": "y"})
-    before = batch.bytes_of("metrics")
-    one = processor({"key": "k", "value": 1, "action": "upsert"}, {"key": "gone", "action": "delete"})
-    assert run(one, batch).bytes_of("metrics") is before
-
-
 def selection(**properties: Any) -> dict[str, Any]:
     return {"match_type": "strict", **properties}
 
@@ -219,9 +212,9 @@ def test_random_actions_equal_a_naive_evaluation(
     actions: list[dict[str, Any]], attributes: list[dict[str, Any]]
 ) -> None:
     found = attributes_of(run(processor(*actions), points(*attributes)))
-    expected = [naive(actions, one) for one in attributes]
-    assert [{key: (type(value), value) for key, value in one.items()} for one in found] == [
-        {key: (type(value), value) for key, value in one.items()} for one in expected
+    expected = [naive(actions, given) for given in attributes]
+    assert [list(map(repr, sorted(item.items()))) for item in found] == [
+        list(map(repr, sorted(item.items()))) for item in expected
     ]
 
 

@@ -8,18 +8,18 @@ from hypothesis import strategies as st
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
 from otel_zernel.otlp.points import key_values
+from tests.otlp import exponential, histogram
 from tests.processors.metricstransform.transforming import Labels, after, batch_with, gauge, processor, run, update
 
 
+def combining(include: str, new_name: str, aggregation: str = "sum", **options: str) -> dict[str, str]:
+    """A transform that makes one metric of several."""
+    selection = {"include": include, "match_type": "regexp", "action": "combine", "new_name": new_name}
+    return {**selection, "aggregation_type": aggregation, **options}
+
+
 def test_combine_joins_metrics_and_makes_labels_of_groups() -> None:
-    transform = {
-        "include": r"^req\.(?P<method>.*)\.(.*)$",
-        "match_type": "regexp",
-        "action": "combine",
-        "new_name": "req",
-        "aggregation_type": "sum",
-        "submatch_case": "lower",
-    }
+    transform = combining(r"^req\.(?P<method>.*)\.(.*)$", "req", submatch_case="lower")
     metrics = [gauge("req.GET.A", (1, {})), gauge("other", (5, {})), gauge("req.PUT.A", (2, {}))]
     assert after([transform], *metrics) == {
         "other": [(5, {})],
@@ -28,16 +28,8 @@ def test_combine_joins_metrics_and_makes_labels_of_groups() -> None:
 
 
 def test_combined_points_with_equal_labels_are_aggregated() -> None:
-    transform = {
-        "include": "^m",
-        "match_type": "regexp",
-        "action": "combine",
-        "new_name": "n",
-        "aggregation_type": "mean",
-    }
-    assert after([transform], gauge("m1", (1.0, {"s": "a"})), gauge("m2", (2.0, {"s": "a"}))) == {
-        "n": [(1.5, {"s": "a"})]
-    }
+    found = after([combining("^m", "n", "mean")], gauge("m1", (1.0, {"s": "a"})), gauge("m2", (2.0, {"s": "a"})))
+    assert found == {"n": [(1.5, {"s": "a"})]}
 
 
 def _sum(name: str, value: int, *, delta: bool = False) -> Metric:
@@ -58,30 +50,16 @@ def _sum(name: str, value: int, *, delta: bool = False) -> Metric:
 def test_metrics_that_do_not_fit_are_not_combined_and_warned_about_once(
     other: Metric, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    transform = {
-        "include": "^m",
-        "match_type": "regexp",
-        "action": "combine",
-        "new_name": "n",
-        "aggregation_type": "sum",
-    }
-    one = processor(transform)
+    combine = processor(combining("^m", "n"))
     for _ in range(2):
-        [scope] = run(one, batch_with(gauge("m1", (1, {})), other)).resource_metrics[0].scope_metrics
+        [scope] = run(combine, batch_with(gauge("m1", (1, {})), other)).resource_metrics[0].scope_metrics
         assert [metric.name for metric in scope.metrics] == ["m1", "m2"]
     assert [record.getMessage() for record in caplog.records] == [f"Cannot combine the metrics ^m: {reason}"]
 
 
 def test_a_metric_without_data_is_not_combined() -> None:
-    transform = {
-        "include": "^m",
-        "match_type": "regexp",
-        "action": "combine",
-        "new_name": "n",
-        "aggregation_type": "sum",
-    }
     batch = batch_with(Metric(name="m1"), Metric(name="m2"))
-    assert run(processor(transform), batch) == batch.metrics
+    assert run(processor(combining("^m", "n")), batch) == batch.metrics
 
 
 def test_delta_points_are_merged_only_if_they_begin_together() -> None:
@@ -97,15 +75,10 @@ def test_delta_points_are_merged_only_if_they_begin_together() -> None:
 def test_histograms_are_added_up_by_bucket() -> None:
     metric = Metric(name="m")
     for label, counts in (("a", [1, 2]), ("b", [3, 4])):
-        metric.histogram.data_points.add(
-            attributes=key_values({"s": label}),
-            count=sum(counts),
-            sum=1.5,
-            min=counts[0],
-            max=counts[1],
-            bucket_counts=counts,
-            explicit_bounds=[1],
-        )
+        [point] = histogram("m", [1], counts, 1.5).histogram.data_points
+        point.attributes.extend(key_values({"s": label}))
+        point.min, point.max = counts
+        metric.histogram.data_points.append(point)
     operations: list[dict[str, Any]] = [
         {"action": "aggregate_labels", "aggregation_type": "sum"},
         {"action": "experimental_scale_value", "experimental_scale": 10},
@@ -118,10 +91,9 @@ def test_histograms_are_added_up_by_bucket() -> None:
 
 def test_exponential_histograms_with_different_offsets_are_added_up() -> None:
     metric = Metric(name="m")
-    for offset, counts in ((2, [1, 1]), (0, [5]), (7, [])):
-        point = metric.exponential_histogram.data_points.add(scale=1, count=sum(counts), zero_count=1)
-        point.positive.offset = offset
-        point.positive.bucket_counts.extend(counts)
+    for positive in ((2, [1, 1]), (0, [5]), (7, [])):
+        points = exponential("m", 1, positive, zero_count=1).exponential_histogram.data_points
+        metric.exponential_histogram.data_points.extend(points)
     message = run(processor(*update({"action": "aggregate_labels", "aggregation_type": "sum"})), batch_with(metric))
     [merged] = message.resource_metrics[0].scope_metrics[0].metrics[0].exponential_histogram.data_points
     assert (merged.count, merged.zero_count, merged.positive.offset) == (7, 3, 0)
@@ -147,5 +119,5 @@ def test_sums_over_labels_equal_a_naive_evaluation(values: list[tuple[int, Label
 )
 def test_integers_stay_integers_when_aggregated(kind: str, expected: int) -> None:
     operation = {"action": "aggregate_labels", "aggregation_type": kind}
-    [(value, _)] = after(update(operation), gauge("m", *((one, {}) for one in (1, 7, 2, 2))))["m"]
+    [(value, _)] = after(update(operation), gauge("m", *((value, {}) for value in (1, 7, 2, 2))))["m"]
     assert (type(value), value) == (int, expected)

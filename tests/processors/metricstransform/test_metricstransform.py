@@ -133,13 +133,6 @@ def test_group_moves_metrics_to_a_resource_with_more_attributes() -> None:
     assert len(alone.resource.attributes) == 2
 
 
-def test_a_batch_without_a_matching_metric_passes_as_the_bytes_that_arrived() -> None:
-    batch = batch_with(gauge("x", (1, {})))
-    before = batch.bytes_of("metrics")
-    [passed] = processor(*update({"action": "toggle_scalar_data_type"})).process(batch)
-    assert passed.bytes_of("metrics") is before
-
-
 @pytest.mark.parametrize(
     ("transform", "sentence"),
     [
