@@ -4,16 +4,10 @@ import pytest
 
 from tests.processors.phases.processing import in_pieces, last, run
 from tests.processors.phases.training import attributes_of, spans_of, values_of
-from tests.processors.phases.training_loops.loops import LOOPS
+from tests.processors.phases.training_loops.loops import LOOPS, simulated
 from tests.processors.phases.training_loops.simulated_thread import SimulatedThread
 
 TRACED = {"sample": 1, "max_steps": 1000}
-
-
-def simulated(name: str) -> SimulatedThread:
-    thread = SimulatedThread()
-    LOOPS[name](thread)
-    return thread
 
 
 @pytest.mark.parametrize(
@@ -73,8 +67,6 @@ def test_an_evaluation_within_steps_does_not_make_them_unstable() -> None:
     for number in range(60):
         for _ in range(20 if number % 20 == 10 else 0):
             thread.inference(30)
-        thread.forward()
-        thread.backward()
-        thread.optimizer()
+        thread.train()
     made = run(*in_pieces(thread.spans))
     assert last(made, "zernel.step.jitter") < 0.1

@@ -6,39 +6,37 @@ from otel_zernel_libraries.training.ledger import Activity, Segment
 from otel_zernel_processors.phases.intake.intervals import ThreadInterval
 from otel_zernel_processors.phases.scopes.attribution import attribute
 from otel_zernel_processors.phases.scopes.steps import Step, StepKind
+from tests.processors.phases.training import MS
 
-US = 1000
 WAITS = (Activity.COLLECTIVE, Activity.GPU_WAIT)
-BRIDGE = 500 * US
-
-Row = tuple[str, int, int]
-"""A position or a wait; its start and its end in us."""
+BRIDGE = MS // 2
+US = 1000
 
 
-def interval(kind: str, start: int, end: int, name: str = "", *, in_flight: bool = False) -> ThreadInterval:
-    return ThreadInterval(end * US, start * US, 1, kind, name or kind, in_flight)
+def interval(kind: str, start: float, end: float, name: str = "", *, in_flight: bool = False) -> ThreadInterval:
+    return ThreadInterval(round(end * MS), round(start * MS), 1, kind, name or kind, in_flight)
 
 
 def attributed(
-    intervals: list[ThreadInterval], flights: list[tuple[int, int]] | None = None, **step: object
-) -> list[Row]:
-    """The segments of a step of 30 ms, in us."""
+    intervals: list[ThreadInterval], flights: list[tuple[float, float]] | None = None, **step: object
+) -> str:
+    """The segments of a step of 30 ms."""
     kind: StepKind = step.get("kind", "training")  # type: ignore[assignment]  # the tests pass kinds
-    losses = [(0, 30_000 * US)] if step.get("lossy") else []
-    whole = Step(0, 30_000 * US, kind, intervals, losses=losses, trains=True)
-    attribution = attribute(whole, [(start * US, end * US) for start, end in flights or []], BRIDGE)
-    return rows_of(attribution.segments)
+    losses = [(0, 30 * MS)] if step.get("lossy") else []
+    whole = Step(0, 30 * MS, kind, intervals, losses=losses, trains=True)
+    times = [(round(start * MS), round(end * MS)) for start, end in flights or []]
+    return text_of(attribute(whole, times, BRIDGE).segments)
 
 
-def rows_of(segments: Iterable[Segment]) -> list[Row]:
-    """Each segment with the name of its span."""
-    return [
-        (str(one.activity if one.activity in WAITS else one.position), one.start // US, one.end // US)
-        for one in segments
-    ]
+def text_of(segments: Iterable[Segment]) -> str:
+    """The wait or the position of each segment, and its end. It begins where the one before ends."""
+    return ", ".join(
+        f"{segment.activity if segment.activity in WAITS else segment.position} {segment.end // US / 1000:g}"
+        for segment in segments
+    )
 
 
-LOAD = interval("data_loading", 25_000, 30_000)
-BACKWARD = interval("backward", 10_000, 18_000)
-OPTIMIZER = interval("optimizer", 20_000, 23_000)
+LOAD = interval("data_loading", 25, 30)
+BACKWARD = interval("backward", 10, 18)
+OPTIMIZER = interval("optimizer", 20, 23)
 WAIT = "c10d::Work::wait"

@@ -31,8 +31,8 @@ OPERATORS = st.builds(
 TIMES = st.integers(-1000, 31_000_000)
 KINDS_IN_A_ROW = ["data_loading", "backward", "optimizer", "zero_grad", "sync", "ddp", "user"]
 INTERVALS = st.builds(
-    lambda kind, name, one, other, flying, operators: ThreadInterval(
-        max(one, other), min(one, other), 1, kind, name, flying, None, operators if kind in RUNS else None
+    lambda kind, name, at, until, flying, operators: ThreadInterval(
+        max(at, until), min(at, until), 1, kind, name, flying, None, operators if kind in RUNS else None
     ),
     *(KINDS, st.sampled_from([WAIT, "cudaStreamSynchronize", "x::finalize_backward"]), TIMES, TIMES, st.booleans()),
     OPERATORS,
@@ -48,7 +48,7 @@ BOUNDARIES = st.sampled_from(["loader", "optimizer", "backward", ""])
 def test_the_segments_of_any_step_follow_each_other_from_its_start_to_its_end(
     intervals: list[ThreadInterval], flights: list[tuple[int, int]], kind: StepKind, lossy: bool, boundary: Boundary
 ) -> None:
-    has_runs = any(one.operators for one in intervals)
+    has_runs = any(interval.operators for interval in intervals)
     step = Step(
         0, 30_000_000, kind, intervals, losses=[(5, 20_000_000)] if lossy else [], boundary=boundary, has_runs=has_runs
     )
@@ -69,9 +69,9 @@ def test_intervals_in_a_row_give_the_same_as_the_general_case(
 ) -> None:
     intervals, at = [], 0
     for what, gap, lasts in rows:
-        intervals.append(interval(what, at + gap, at + gap + lasts))
+        intervals.append(interval(what, (at + gap) / 1000, (at + gap + lasts) / 1000))
         at += gap + lasts
-    of_no_length = interval("data_loading", 7, 7)  # is ignored, but a step with it is not in a row
+    of_no_length = interval("data_loading", 0.007, 0.007)  # is ignored, but a step with it is not in a row
     assert attributed(intervals, kind=kind, lossy=lossy) == attributed(
         [*intervals, of_no_length], kind=kind, lossy=lossy
     )

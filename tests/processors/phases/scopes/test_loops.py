@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 from otel_zernel_processors.phases.scopes.timeline import ClosedStep, Timeline
 from tests.processors.phases.scopes.closed_steps import closed
 from tests.processors.phases.training import MS, interval_of
-from tests.processors.phases.training_loops.loops import LOOPS, accumulation, nanogpt
-from tests.processors.phases.training_loops.loops_without_a_loader import gan, queue
+from tests.processors.phases.training_loops.loops import LOOPS, accumulation, nanogpt, simulated
+from tests.processors.phases.training_loops.loops_without_a_loader import queue
 from tests.processors.phases.training_loops.simulated_thread import SimulatedThread, Truth
 
 STEPS: dict[str, dict[tuple[str, str], int]] = {
+    "gan": {("training", "optimizer"): 40},
+    "wasserstein_gan": {("training", "optimizer"): 12},
     "nanogpt": {("training", "optimizer"): 30, ("inference", "optimizer"): 2},
     "gan_of_two_loaders": {("training", "loader"): 39},
     "accumulation": {("training", "optimizer"): 10},
@@ -39,20 +41,14 @@ STEPS: dict[str, dict[tuple[str, str], int]] = {
 """The steps that a loop has at least, by kind and boundary. With a loader, the last step is unfinished."""
 
 
-def simulated(name: str) -> SimulatedThread:
-    thread = SimulatedThread()
-    LOOPS[name](thread)
-    return thread
-
-
 def agreement(steps: Iterable[ClosedStep], truths: Iterable[Truth], thread: int = 1) -> tuple[float, Counter[str]]:
     """The share of the true time whose phase was found, and the ns of each error."""
-    found = [one for step in steps if step.step.thread == thread for one in step.attribution.segments]
+    segments = [segment for step in steps if step.step.thread == thread for segment in step.attribution.segments]
     right, whole, errors = 0, 0, Counter[str]()
     for phase, start, end in truths:
         whole += end - start
         covered = 0
-        for segment in found:
+        for segment in segments:
             both = min(end, segment.end) - max(start, segment.start)
             if both <= 0:
                 continue
@@ -66,7 +62,7 @@ def agreement(steps: Iterable[ClosedStep], truths: Iterable[Truth], thread: int 
 
 
 def kinds(steps: Iterable[ClosedStep]) -> Counter[tuple[str, str]]:
-    return Counter((one.step.kind, one.step.boundary) for one in steps)
+    return Counter((step.step.kind, step.step.boundary) for step in steps)
 
 
 @pytest.mark.parametrize("name", LOOPS)
@@ -78,29 +74,33 @@ def test_the_phases_of_a_loop_are_its_true_ones(name: str) -> None:
 
 @pytest.mark.parametrize("name", STEPS)
 def test_the_steps_are_those_of_the_loop(name: str) -> None:
-    found = kinds(closed(simulated(name).spans))
-    assert {key: found[key] for key in STEPS[name]} == STEPS[name]
-    assert sum(count for (kind, _), count in found.items() if kind in ("training", "accumulation")) == STEPS[name].get(
+    counts = kinds(closed(simulated(name).spans))
+    assert {key: counts[key] for key in STEPS[name]} == STEPS[name]
+    assert sum(count for (kind, _), count in counts.items() if kind in ("training", "accumulation")) == STEPS[name].get(
         ("training", "optimizer"), max(STEPS[name].values())
     )
 
 
-def test_two_optimizers_are_one_step_from_the_first_one_on() -> None:
-    thread = SimulatedThread()
-    gan(thread)
-    steps = [one.step for one in closed(thread.spans) if one.step.kind == "training"]
+@pytest.mark.parametrize(
+    ("name", "updates"),
+    [
+        pytest.param("gan", [2] * 40, id="two optimizers"),
+        pytest.param("wasserstein_gan", [6] * 12, id="a critic that is updated five times before its generator"),
+        pytest.param("delayed_policy", [1, 2] * 15, id="a policy that is updated every second time after its critic"),
+    ],
+)
+def test_updates_that_belong_together_are_one_step(name: str, updates: list[int]) -> None:
+    steps = [step.step for step in closed(simulated(name).spans) if step.step.kind == "training"]
     optimizers = [sum(interval.kind == "optimizer" for interval in step.intervals) for step in steps]
-    assert optimizers == [2] * 40
-    lasts = {round((step.end - step.start) / MS, 1) for step in steps}
-    assert len(lasts) == 1  # each begins with the data, not with the second optimizer
-    first = steps[0].intervals
-    assert first[0].operators is not None
-    assert first[0].operators.count == 30
+    assert optimizers[-len(updates) :] == updates
 
 
-def test_a_critic_that_is_updated_five_times_belongs_to_the_step_of_its_generator() -> None:
-    steps = [one.step for one in closed(simulated("wasserstein_gan").spans) if one.step.kind == "training"]
-    assert [sum(interval.kind == "optimizer" for interval in step.intervals) for step in steps] == [6] * 12
+def test_a_step_of_two_optimizers_begins_with_its_data() -> None:
+    steps = [step.step for step in closed(simulated("gan").spans) if step.step.kind == "training"]
+    assert len({round((step.end - step.start) / MS, 1) for step in steps}) == 1
+    first = steps[0].intervals[0]
+    assert first.operators is not None
+    assert first.operators.count == 30
 
 
 @pytest.mark.parametrize(
@@ -136,12 +136,11 @@ def test_steps_of_a_slow_loop_do_not_wait_until_it_has_repeated() -> None:
         for operators in (30, 15):
             thread.data(1000)
             thread.forward(1000, operators)
-            thread.backward(2000)
-            thread.optimizer()
+            thread.learn(2000)
     timeline = Timeline(MS // 2, 10_000)
     for interval in filter(None, map(interval_of, thread.spans)):
         timeline.add(interval)
-    steps = [one.step for one in timeline.advance(timeline.last_end)]
+    steps = [step.step for step in timeline.advance(timeline.last_end)]
     assert len([step for step in steps if step.kind == "training"]) == 7
 
 
@@ -158,25 +157,18 @@ def test_the_first_step_begins_with_its_batch(name: str) -> None:
 def test_a_collector_that_attaches_within_the_first_pass_adds_no_batch_to_it() -> None:
     thread = SimulatedThread()
     thread.forward(2, 3)  # the rest of a pass
-    thread.backward()
-    thread.optimizer()
+    thread.learn()
     queue(thread)
     assert closed(thread.spans)[0].step.start == thread.spans[0].start_time_unix_nano
 
 
-def test_a_policy_that_is_updated_every_second_time_belongs_to_the_step_of_its_critic() -> None:
-    steps = [one.step for one in closed(simulated("delayed_policy").spans) if one.step.kind == "training"]
-    optimizers = [sum(interval.kind == "optimizer" for interval in step.intervals) for step in steps]
-    assert optimizers[-30:] == [1, 2] * 15
-
-
 def test_a_pass_that_waits_for_results_is_one_step() -> None:
-    steps = [one.step for one in closed(simulated("tokens").spans)]
+    steps = [step.step for step in closed(simulated("tokens").spans)]
     assert Counter(step.kind for step in steps) == {"inference": 9, "unfinished": 1}
 
 
 def test_generation_without_training_has_a_step_for_each_call() -> None:
-    steps = [one.step for one in closed(simulated("generation").spans)]
+    steps = [step.step for step in closed(simulated("generation").spans)]
     assert {step.kind for step in steps[:-1]} == {"inference"}
     assert len(steps) == 10
 
@@ -184,15 +176,15 @@ def test_generation_without_training_has_a_step_for_each_call() -> None:
 def test_a_thread_that_only_loads_for_another_has_no_steps() -> None:
     thread = SimulatedThread()
     queue(thread)
-    assert {one.step.thread for one in closed(thread.spans)} == {1}
+    assert {step.step.thread for step in closed(thread.spans)} == {1}
 
 
 def test_two_threads_that_train_have_steps_of_their_own() -> None:
-    one, other = SimulatedThread(), SimulatedThread(thread=2, now=3)
-    nanogpt(one)
-    accumulation(other)
-    steps = closed([*one.spans, *other.spans])
-    for thread in (one, other):
+    first, second = SimulatedThread(), SimulatedThread(thread=2, now=3)
+    nanogpt(first)
+    accumulation(second)
+    steps = closed([*first.spans, *second.spans])
+    for thread in (first, second):
         share, errors = agreement(steps, thread.truths, thread.thread)
         assert share >= 0.98, errors
 
@@ -235,8 +227,8 @@ def test_a_loader_that_begins_later_divides_the_training_from_then_on() -> None:
     thread = SimulatedThread()
     accumulation(thread)
     LOOPS["lightning"](thread)
-    found = kinds(closed(thread.spans))
-    assert found["training", "loader"] >= 15
+    counts = kinds(closed(thread.spans))
+    assert counts["training", "loader"] >= 15
 
 
 def test_a_loop_whose_passes_stop_to_show_is_divided_by_its_loads() -> None:
@@ -261,14 +253,14 @@ def test_an_evaluation_whose_passes_do_not_show_does_not_divide_the_training() -
         for _ in range(30):
             thread.load()
             thread.spend("gpu_compute", 9)
-    found = kinds(closed(thread.spans))
-    assert found["training", "optimizer"] >= 3 * 10 * 10 - 3
-    assert found["training", "loader"] == 0
+    counts = kinds(closed(thread.spans))
+    assert counts["training", "optimizer"] >= 3 * 10 * 10 - 3
+    assert counts["training", "loader"] == 0
 
 
 def test_steps_of_one_thread_follow_each_other() -> None:
     for name in LOOPS:
-        steps = [one.step for one in closed(simulated(name).spans) if one.step.thread == 1]
+        steps = [step.step for step in closed(simulated(name).spans) if step.step.thread == 1]
         assert all(before.end == after.start for before, after in pairwise(steps)), name
 
 
@@ -288,57 +280,34 @@ def test_the_division_into_batches_makes_no_difference(name: str, seed: int) -> 
         steps += timeline.advance(until)
         until += chance.randrange(30 * MS)
     steps += timeline.end()
-    assert [one.attribution for one in steps] == [one.attribution for one in closed(spans)]
+    assert [step.attribution for step in steps] == [step.attribution for step in closed(spans)]
 
 
-def attached(thread: SimulatedThread, passes: Iterable[int]) -> list[str]:
-    """The kinds of the steps of a loop whose steps have forward passes of so many operators, after this beginning."""
+@pytest.mark.parametrize(
+    ("operators", "passes"), [(0, [20]), (1, [20]), (7, [20]), (19, [20]), (9, [30, 15]), (15, [30, 15])]
+)
+def test_a_collector_that_attaches_within_a_step_counts_no_step_for_the_rest(operators: int, passes: list[int]) -> None:
+    """The rest begins after a forward pass, or has so many of its operators. Of a step of two updates it is a part of
+    the second one, or the whole of it."""
+    thread = SimulatedThread()
+    if operators:
+        thread.forward(operators / 2, operators)
+    thread.learn()
     for _ in range(20):
-        for operators in passes:
-            thread.data(5.0 if operators == max(passes) else 0.1)
-            thread.forward(10, operators)
-            thread.backward()
-            thread.optimizer()
-    return [one.step.kind for one in closed(thread.spans)]
-
-
-def test_a_collector_that_attaches_after_the_first_pass_counts_no_step_for_the_rest() -> None:
-    thread = SimulatedThread()
-    thread.backward()
-    thread.optimizer()
-    assert attached(thread, [20]) == ["unfinished", *["training"] * 20]
-
-
-@pytest.mark.parametrize("operators", [1, 7, 19])
-def test_a_collector_that_attaches_within_the_first_pass_counts_no_step_for_the_rest(operators: int) -> None:
-    thread = SimulatedThread()
-    thread.forward(operators / 2, operators)
-    thread.backward()
-    thread.optimizer()
-    assert attached(thread, [20]) == ["unfinished", *["training"] * 20]
-
-
-@pytest.mark.parametrize("operators", [9, 15])
-def test_a_collector_that_attaches_within_a_step_of_two_updates_counts_no_step_for_the_rest(operators: int) -> None:
-    """The rest is a part of the second unit, or the whole of it."""
-    thread = SimulatedThread()
-    thread.forward(operators / 2, operators)
-    thread.backward()
-    thread.optimizer()
-    assert attached(thread, [30, 15]) == ["unfinished", *["training"] * 20]
+        for count in passes:
+            thread.data(5.0 if count == max(passes) else 0.1)
+            thread.train(10, count)
+    assert [step.step.kind for step in closed(thread.spans)] == ["unfinished", *["training"] * 20]
 
 
 @pytest.mark.parametrize("marks", [True, False])
 def test_a_collector_that_attaches_within_a_step_of_a_loader_counts_no_step_for_the_rest(marks: bool) -> None:
     thread = SimulatedThread(marks=marks)
-    thread.backward()
-    thread.optimizer()
+    thread.learn()
     for _ in range(20):
         thread.load()
-        thread.forward()
-        thread.backward()
-        thread.optimizer()
-    kinds = Counter(one.step.kind for one in closed(thread.spans))
+        thread.train()
+    kinds = Counter(step.step.kind for step in closed(thread.spans))
     assert (kinds["training"], kinds["accumulation"]) == (19, 0)  # the last one is unfinished
 
 
@@ -350,7 +319,7 @@ def test_a_collector_that_attaches_within_an_accumulation_counts_no_step_for_the
             thread.forward()
             thread.backward()
         thread.optimizer()
-    assert [one.step.kind for one in closed(thread.spans)] == ["unfinished", *["training"] * 10]
+    assert [step.step.kind for step in closed(thread.spans)] == ["unfinished", *["training"] * 10]
 
 
 @pytest.mark.parametrize("operators", [0, 7])
@@ -363,5 +332,5 @@ def test_a_collector_that_attaches_within_a_step_without_an_update_counts_no_ste
         thread.forward(operators / 2, operators)
     thread.backward()
     LOOPS["by_backward"](thread)
-    found = [one.step.kind for one in closed(thread.spans) if one.step.boundary == "backward"]
-    assert found[:3] == ["unfinished", "training", "training"]
+    of_backward = [step.step.kind for step in closed(thread.spans) if step.step.boundary == "backward"]
+    assert of_backward[:3] == ["unfinished", "training", "training"]

@@ -21,6 +21,16 @@ def closed(some: list[ThreadInterval], **limits: int) -> list[ClosedStep]:
     return list(timeline.end())
 
 
+def advanced(loop: Loop) -> tuple[list[ClosedStep], Timeline]:
+    """The steps that are closed while intervals arrive, of which a timeline keeps 50."""
+    timeline = Timeline(MS // 2, 50)
+    steps: list[ClosedStep] = []
+    for interval in intervals(loop):
+        assert timeline.add(interval) is None
+        steps += timeline.advance(interval.end)
+    return steps, timeline
+
+
 @given(st.randoms(use_true_random=False))
 def test_the_order_of_arrival_makes_no_difference(chance: random.Random) -> None:
     some = intervals(Loop().steps(8).load(0.03).wait(100).steps(3).load())
@@ -45,7 +55,7 @@ def test_the_time_of_a_late_span_is_unknown() -> None:
     steps += timeline.advance(late.end)
     assert timeline.add(late) == "late"
     steps += timeline.end()
-    assert [one.step.lossy for one in steps] == [False, False, False, True]
+    assert [step.step.lossy for step in steps] == [False, False, False, True]
     assert "clip" not in {segment.position for segment in steps[-1].attribution.segments}
 
 
@@ -56,16 +66,16 @@ def test_intervals_beyond_the_limit_are_dropped() -> None:
 
 
 def test_a_step_that_grows_without_end_is_cut() -> None:
-    timeline = Timeline(MS // 2, 50)
-    steps: list[ClosedStep] = []
     loop = Loop().load()
     for _ in range(500):
         loop.do("sync", 0.5, name="cudaStreamSynchronize").wait(0.5)
-    for interval in intervals(loop):
-        assert timeline.add(interval) is None
-        steps += timeline.advance(interval.end)
+    steps, timeline = advanced(loop)
     assert steps[1].step.kind == "unfinished"
     assert len(steps[1].step.intervals) == 50
+    assert len(steps) == 1 + 500 // 50, "it never loads again, and is cut again"
+    steps += timeline.end()
+    assert {step.step.kind for step in steps[1:]} == {"unfinished"}
+    assert sum(step.step.end - step.step.start for step in steps) == 5 * MS + round(499.5 * MS)
 
 
 def test_the_rest_of_a_step_that_was_cut_ends_at_its_next_load() -> None:
@@ -73,35 +83,16 @@ def test_the_rest_of_a_step_that_was_cut_ends_at_its_next_load() -> None:
     for _ in range(70):
         loop.do("sync", 0.5, name="cudaStreamSynchronize").wait(0.5)
     loop.do("backward", 12).load().steps(3).load()
-    timeline = Timeline(MS // 2, 50)
-    steps: list[ClosedStep] = []
-    for interval in intervals(loop):
-        assert timeline.add(interval) is None
-        steps += timeline.advance(interval.end)
+    steps, timeline = advanced(loop)
     steps += timeline.end()
-    edges = [(one.step.start, one.step.end) for one in steps]
+    edges = [(step.step.start, step.step.end) for step in steps]
     assert [end for _, end in edges[:-1]] == [start for start, _ in edges[1:]]
     assert (edges[0][0], edges[-1][1]) == (START, START + round(loop.now * MS))
-    kinds = [one.step.kind for one in steps]
+    kinds = [step.step.kind for step in steps]
     assert kinds.count("unfinished") == 2
     assert kinds.count("training") == 5
     rest = steps[kinds.index("unfinished") + 1].attribution.phase_ns()
     assert rest["gpu_compute"] - 12 * MS == rest["unknown"] - MS // 2 > 0
-
-
-def test_a_step_that_was_cut_and_never_loads_again_is_cut_again() -> None:
-    loop = Loop().load()
-    for _ in range(500):
-        loop.do("sync", 0.5, name="cudaStreamSynchronize").wait(0.5)
-    timeline = Timeline(MS // 2, 50)
-    steps: list[ClosedStep] = []
-    for interval in intervals(loop):
-        assert timeline.add(interval) is None
-        steps += timeline.advance(interval.end)
-    assert len(steps) == 1 + 500 // 50
-    steps += timeline.end()
-    assert {one.step.kind for one in steps[1:]} == {"unfinished"}
-    assert sum(one.step.end - one.step.start for one in steps) == 5 * MS + round(499.5 * MS)
 
 
 def test_a_scope_around_the_whole_epoch_does_not_delay_its_steps() -> None:
@@ -109,7 +100,7 @@ def test_a_scope_around_the_whole_epoch_does_not_delay_its_steps() -> None:
     epoch = span_of("user", 0, loop.now + 1, name="epoch")
     interval = interval_of(epoch)
     assert interval is not None
-    assert [one.step.kind for one in closed([*intervals(loop), interval])].count("training") == 4
+    assert [step.step.kind for step in closed([*intervals(loop), interval])].count("training") == 4
 
 
 def test_invalid_spans_have_no_interval() -> None:

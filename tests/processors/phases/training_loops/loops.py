@@ -2,21 +2,7 @@
 
 from collections.abc import Callable
 
-from tests.processors.phases.training_loops.loops_without_a_loader import (
-    delayed_policy,
-    gan,
-    gan_of_two_loaders,
-    generation,
-    keras,
-    keras_with_a_loader,
-    lbfgs,
-    pauses_in_forward_without_a_loader,
-    queue,
-    reinforcement,
-    short_rollouts,
-    tokens,
-    wasserstein_gan,
-)
+from tests.processors.phases.training_loops.loops_without_a_loader import WITHOUT_A_LOADER, lbfgs
 from tests.processors.phases.training_loops.simulated_thread import SimulatedThread
 
 
@@ -50,9 +36,7 @@ def new_memory(thread: SimulatedThread) -> None:
     """Batches are made by computing, in new memory: its page faults are not those of files."""
     for _ in range(20):
         thread.spend("unknown", 20, gap_file_faults=0)
-        thread.forward()
-        thread.backward()
-        thread.optimizer()
+        thread.train()
 
 
 def data_after_forward(thread: SimulatedThread) -> None:
@@ -61,8 +45,7 @@ def data_after_forward(thread: SimulatedThread) -> None:
         thread.forward(faults=4000)
         thread.data(20)
         thread.gap = {}
-        thread.backward()
-        thread.optimizer()
+        thread.learn()
 
 
 def data_after_forward_from_cached_pages(thread: SimulatedThread) -> None:
@@ -71,17 +54,14 @@ def data_after_forward_from_cached_pages(thread: SimulatedThread) -> None:
         thread.forward(faults=27)
         thread.data(40)
         thread.gap = {}
-        thread.backward()
-        thread.optimizer()
+        thread.learn()
 
 
 def copied_batches(thread: SimulatedThread) -> None:
     """Batches are made by computing, and copied to the GPU."""
     for _ in range(30):
         thread.data(3, gap_copies=2)
-        thread.forward()
-        thread.backward()
-        thread.optimizer()
+        thread.train()
 
 
 def copied_after_forward(thread: SimulatedThread) -> None:
@@ -90,16 +70,13 @@ def copied_after_forward(thread: SimulatedThread) -> None:
         thread.forward(copies=2)
         thread.data(12)
         thread.gap = {}
-        thread.backward()
-        thread.optimizer()
+        thread.learn()
 
 
 def evaluation_by_hand(thread: SimulatedThread) -> None:
     """An evaluation in one region without gradients that gets its batches by hand."""
     for _ in range(10):
-        thread.forward()
-        thread.backward()
-        thread.optimizer()
+        thread.train()
         for _ in range(4):
             thread.inference(9, end="operator")
             thread.data(20, gap_faults=30)
@@ -109,9 +86,7 @@ def evaluation_by_hand(thread: SimulatedThread) -> None:
 def evaluation_from_cached_pages(thread: SimulatedThread) -> None:
     """The same with few page faults for the time, before the first batch of the evaluation, too."""
     for _ in range(10):
-        thread.forward()
-        thread.backward()
-        thread.optimizer()
+        thread.train()
         for _ in range(4):
             thread.data(40, gap_faults=27)
             thread.inference(9, end="operator")
@@ -126,8 +101,7 @@ def waits_for_a_lock(thread: SimulatedThread) -> None:
         thread.forward(15, blocked=0.006)
         thread.spend("gpu_compute", 6)
         thread.gap = {}
-        thread.backward()
-        thread.optimizer()
+        thread.learn()
 
 
 def clears_first(thread: SimulatedThread) -> None:
@@ -136,9 +110,7 @@ def clears_first(thread: SimulatedThread) -> None:
         thread.host(3)
         thread.data(9)
         thread.zero_grad()
-        thread.forward()
-        thread.backward()
-        thread.optimizer()
+        thread.train()
 
 
 def pauses_in_forward(thread: SimulatedThread) -> None:
@@ -147,9 +119,7 @@ def pauses_in_forward(thread: SimulatedThread) -> None:
         thread.load()
         thread.forward(10)
         thread.spend("gpu_compute", 6)
-        thread.forward(2, 6)
-        thread.backward()
-        thread.optimizer()
+        thread.train(2, 6)
 
 
 def accumulation(thread: SimulatedThread) -> None:
@@ -198,9 +168,7 @@ def evaluation_between_epochs(thread: SimulatedThread) -> None:
     for _ in range(3):
         for _ in range(10):
             thread.load()
-            thread.forward()
-            thread.backward()
-            thread.optimizer()
+            thread.train()
             thread.zero_grad()
         thread.load(0.03)
         for _ in range(6):
@@ -212,9 +180,7 @@ def unmarked(thread: SimulatedThread) -> None:
     """Neither a loader nor marks of operators: the pass is what lies before backward."""
     thread.marks = False
     for _ in range(30):
-        thread.forward()
-        thread.backward()
-        thread.optimizer()
+        thread.train()
         thread.zero_grad()
 
 
@@ -222,9 +188,7 @@ def compiled(thread: SimulatedThread) -> None:
     """A compiled model: only its loss is marked."""
     for _ in range(30):
         thread.spend("gpu_compute", 9)
-        thread.forward(0.5, 3)
-        thread.backward()
-        thread.optimizer()
+        thread.train(0.5, 3)
         thread.zero_grad()
 
 
@@ -240,36 +204,18 @@ def by_backward(thread: SimulatedThread) -> None:
 LOOPS: dict[str, Callable[[SimulatedThread], None]] = {
     loop.__name__: loop
     for loop in (
-        *(
-            nanogpt,
-            nanogpt_without_types_of_faults,
-            new_memory,
-            gan,
-            wasserstein_gan,
-            gan_of_two_loaders,
-            accumulation,
-            lbfgs,
-            lightning,
-        ),
-        *(in_backward, in_hooks_of_autograd),
-        *(reinforcement, keras, keras_with_a_loader, generation, queue, evaluation_between_epochs),
-        *(
-            unmarked,
-            compiled,
-            by_backward,
-            clears_first,
-            delayed_policy,
-            evaluation_by_hand,
-            evaluation_from_cached_pages,
-        ),
-        *(
-            data_after_forward,
-            data_after_forward_from_cached_pages,
-            waits_for_a_lock,
-            copied_batches,
-            copied_after_forward,
-        ),
-        *(pauses_in_forward, pauses_in_forward_without_a_loader, tokens, short_rollouts),
+        *WITHOUT_A_LOADER,
+        *(nanogpt, nanogpt_without_types_of_faults, new_memory, accumulation, lightning, evaluation_between_epochs),
+        *(in_backward, in_hooks_of_autograd, unmarked, compiled, by_backward, clears_first, waits_for_a_lock),
+        *(evaluation_by_hand, evaluation_from_cached_pages, pauses_in_forward, copied_batches, copied_after_forward),
+        *(data_after_forward, data_after_forward_from_cached_pages),
     )
 }
 LOOPS["lbfgs_without_a_loader"] = lambda thread: lbfgs(thread, loads=False)
+
+
+def simulated(name: str) -> SimulatedThread:
+    """A thread that has run a loop."""
+    thread = SimulatedThread()
+    LOOPS[name](thread)
+    return thread

@@ -11,12 +11,10 @@ def delayed_policy(thread: SimulatedThread) -> None:
         thread.host(1.2)
         thread.inference(0.7, 6)
         thread.forward(4, 12)
-        thread.backward(5)
-        thread.optimizer(1)
+        thread.learn(5, 1)
         if number % 2:
             thread.forward(3, 8)
-            thread.backward(4)
-            thread.optimizer(1)
+            thread.learn(4, 1)
 
 
 def pauses_in_forward_without_a_loader(thread: SimulatedThread) -> None:
@@ -25,9 +23,7 @@ def pauses_in_forward_without_a_loader(thread: SimulatedThread) -> None:
         thread.data(5)
         thread.forward(10)
         thread.spend("gpu_compute", 6)
-        thread.forward(2, 6)
-        thread.backward()
-        thread.optimizer()
+        thread.train(2, 6)
 
 
 def tokens(thread: SimulatedThread) -> None:
@@ -45,9 +41,7 @@ def short_rollouts(thread: SimulatedThread) -> None:
     for _ in range(10):
         for _ in range(8):
             thread.rollout(16, 0.3, 0.25)
-        thread.forward()
-        thread.backward()
-        thread.optimizer()
+        thread.train()
 
 
 def gan(thread: SimulatedThread) -> None:
@@ -56,12 +50,10 @@ def gan(thread: SimulatedThread) -> None:
         thread.data(3)
         thread.forward(12, 30)
         thread.zero_grad()
-        thread.backward(14)
-        thread.optimizer()
+        thread.learn(14)
         thread.forward(6, 15)
         thread.zero_grad()
-        thread.backward(9)
-        thread.optimizer()
+        thread.learn(9)
 
 
 def wasserstein_gan(thread: SimulatedThread) -> None:
@@ -70,11 +62,9 @@ def wasserstein_gan(thread: SimulatedThread) -> None:
         for _ in range(5):
             thread.data(3)
             thread.forward(12, 30)
-            thread.backward(14)
-            thread.optimizer()
+            thread.learn(14)
         thread.forward(6, 45)
-        thread.backward(9)
-        thread.optimizer()
+        thread.learn(9)
 
 
 def gan_of_two_loaders(thread: SimulatedThread) -> None:
@@ -82,9 +72,7 @@ def gan_of_two_loaders(thread: SimulatedThread) -> None:
     for _ in range(20):
         for _ in range(2):
             thread.load()
-            thread.forward()
-            thread.backward()
-            thread.optimizer()
+            thread.train()
             thread.zero_grad()
 
 
@@ -107,9 +95,7 @@ def reinforcement(thread: SimulatedThread) -> None:
             thread.inference(1.0, 4)
             thread.host(3.0)
         for _ in range(6):
-            thread.forward()
-            thread.backward()
-            thread.optimizer()
+            thread.train()
 
 
 def keras(thread: SimulatedThread) -> None:
@@ -144,7 +130,11 @@ def queue(thread: SimulatedThread) -> None:
         loader.load(20)
         loader.now += 8
         thread.data(6)
-        thread.forward()
-        thread.backward()
-        thread.optimizer()
+        thread.train()
         thread.zero_grad()
+
+
+WITHOUT_A_LOADER = (
+    *(delayed_policy, gan, wasserstein_gan, gan_of_two_loaders, lbfgs, reinforcement, keras, keras_with_a_loader),
+    *(pauses_in_forward_without_a_loader, tokens, short_rollouts, generation, queue),
+)

@@ -81,6 +81,16 @@ class SimulatedThread:
         self.spend("gpu_compute", lasts)
         self.gap = {}
 
+    def learn(self, backward: float = 12.0, optimizer: float = 4.0) -> None:
+        """What follows a forward pass."""
+        self.backward(backward)
+        self.optimizer(optimizer)
+
+    def train(self, lasts: float = 10.0, count: int = 20, **tail: float) -> None:
+        """A forward pass and what follows it."""
+        self.forward(lasts, count, **tail)
+        self.learn()
+
     def inference(self, lasts: float = 6.0, count: int = 20, end: str = "region") -> None:
         """A pass without gradients."""
         self.run(self.now, self.now + lasts, operators_count=count, grad=False, operators_end=end)
