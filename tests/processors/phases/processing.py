@@ -2,11 +2,16 @@
 
 from collections.abc import Iterable, Iterator
 
+from opentelemetry.metrics import Meter
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_zernel.batch import Batch
 from otel_zernel.testing import Dropped, FakeClock, make_context
+from otel_zernel_libraries.training.causes import JobAnswer
+from otel_zernel_libraries.training.state import SeenProcess, TrainingState
 from otel_zernel_processors.phases import PhasesProcessor
+from tests.otlp import records_in
 from tests.processors.phases.training import (
     MS,
     START,
@@ -16,10 +21,11 @@ from tests.processors.phases.training import (
 )
 
 
-def make(**settings: object) -> PhasesProcessor:
+def make(clock: FakeClock | None = None, meter: Meter | None = None, **settings: object) -> PhasesProcessor:
+    """With the default clock, streams are recordings."""
     config = PhasesProcessor.Config.model_validate({"interval": "1s", **settings})
-    clock = FakeClock(START + 365 * 86_400_000 * MS)  # by default, streams are recordings
-    return PhasesProcessor(config, make_context("processors", "phases", clock=clock))
+    clock = clock or FakeClock(START + 365 * 86_400_000 * MS)
+    return PhasesProcessor(config, make_context("processors", "phases", clock=clock, meter=meter))
 
 
 def feed(processor: PhasesProcessor, batches: Iterable[Batch]) -> list[Batch]:
@@ -33,6 +39,27 @@ def run(*batches: Batch, **settings: object) -> list[Batch]:
 def dropped(processor: PhasesProcessor) -> dict[str, int]:
     assert isinstance(processor.context.drop, Dropped)
     return dict(processor.context.drop.counts)
+
+
+def process_in(batches: Iterable[Batch]) -> SeenProcess:
+    """What a reader of the output knows about the only process that there is an answer on."""
+    training = TrainingState()
+    for batch in batches:
+        training.add(batch, 0.0)
+    (process,) = (process for process in training.processes if process.answer)
+    return process
+
+
+def answer_in(batches: Iterable[Batch]) -> JobAnswer:
+    """The answer on the only process, at the end of the output."""
+    answer = process_in(batches).answer
+    assert answer
+    return answer
+
+
+def log_records_of(batches: Iterable[Batch]) -> list[LogRecord]:
+    """All log records."""
+    return [record for batch in batches for record in records_in(batch.logs)]
 
 
 def phases_of(batches: list[Batch], pid: int = 42, by: str = "") -> dict[str, float]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, LogsData, ResourceLogs, ScopeLogs
 from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     DataPointFlags,
     NumberDataPoint,
@@ -93,6 +94,12 @@ def batch_of(spans: Iterable[Span], resource: Resource | None = None) -> Batch:
     return Batch(
         spans=TracesData(resource_spans=[ResourceSpans(resource=resource or resource_of(), scope_spans=[scope])])
     )
+
+
+def records_batch(records: Iterable[LogRecord], resource: Resource) -> Batch:
+    """A batch with log records of a process."""
+    scopes = [ScopeLogs(log_records=records)]
+    return Batch(logs=LogsData(resource_logs=[ResourceLogs(resource=resource, scope_logs=scopes)]))
 
 
 @dataclass

@@ -4,14 +4,14 @@ import logging
 from collections.abc import Iterator
 
 import pytest
-from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, LogsData, ResourceLogs, ScopeLogs
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel.batch import Batch
 from otel_zernel_libraries.training.hangs import HANG, JobHang
 from otel_zernel_libraries.training.stacks import THREADS, CodeLine, OpenCollective, ProcessThreads, ThreadNow
 from tests.libraries.training.hangs.made_ranks import ALL_REDUCE, C10D, LOAD, thread
-from tests.processors.phases.processing import dropped, feed, make
+from tests.processors.phases.processing import dropped, feed, log_records_of, make
 from tests.processors.phases.synchronous import Job
 from tests.processors.phases.training import (
     MS,
@@ -19,6 +19,7 @@ from tests.processors.phases.training import (
     Loop,
     attributes_of,
     batch_of,
+    records_batch,
     resource_of,
     span_of,
     spans_of,
@@ -40,18 +41,11 @@ def threads_at(
     record = LogRecord(
         time_unix_nano=START + round(at * MS), event_name="zernel.process.threads", body=THREADS.write(body)
     )
-    return Batch(
-        logs=LogsData(resource_logs=[ResourceLogs(resource=resource, scope_logs=[ScopeLogs(log_records=[record])])])
-    )
+    return records_batch([record], resource)
 
 
-def batch_with(record: LogRecord, resource: Resource) -> Batch:
-    scopes = [ScopeLogs(log_records=[record])]
-    return Batch(logs=LogsData(resource_logs=[ResourceLogs(resource=resource, scope_logs=scopes)]))
-
-
-def rank_resource(rank: int, size: int = 2) -> Resource:
-    return resource_of(100 + rank, zernel_rank=rank, zernel_world_size=size, zernel_job_id="bert")
+def rank_resource(rank: int, *, first_pid: int = 100) -> Resource:
+    return resource_of(first_pid + rank, zernel_rank=rank, zernel_world_size=2, zernel_job_id="bert")
 
 
 def hung_job(until: float = 25_000) -> Iterator[Batch]:
@@ -65,14 +59,7 @@ def hung_job(until: float = 25_000) -> Iterator[Batch]:
 
 
 def hangs_of(batches: list[Batch], event: str = "zernel.job.hung") -> list[JobHang]:
-    return [
-        HANG.read(record.body)
-        for batch in batches
-        for of_resource in batch.logs.resource_logs
-        for scope in of_resource.scope_logs
-        for record in scope.log_records
-        if record.event_name == event
-    ]
+    return [HANG.read(record.body) for record in log_records_of(batches) if record.event_name == event]
 
 
 def states_of(batches: list[Batch]) -> list[float]:
@@ -99,13 +86,7 @@ def test_a_hung_job_has_a_record_in_each_report() -> None:
 
 def test_the_records_of_threads_are_consumed_unless_they_pass_through() -> None:
     def events(batches: list[Batch]) -> set[str]:
-        return {
-            record.event_name
-            for batch in batches
-            for one in batch.logs.resource_logs
-            for scope in one.scope_logs
-            for record in scope.log_records
-        }
+        return {record.event_name for record in log_records_of(batches)}
 
     assert "zernel.process.threads" not in events(feed(make(), hung_job()))
     assert "zernel.process.threads" in events(feed(make(pass_through=True), hung_job()))
@@ -135,16 +116,10 @@ def test_a_dead_rank_stays_in_the_hang_of_its_peers() -> None:
     def dies() -> Iterator[Batch]:
         job = Job(2).train(60)
         last = max(loop.now for loop in job.loops)
-        resources = [
-            resource_of(100 + rank, zernel_rank=rank, zernel_world_size=2, process_parent_pid=7) for rank in range(2)
-        ]
-        for at in range(0, int(last) + 200, 200):
-            for rank, resource in enumerate(resources):
-                spans = [one for one in job.loops[rank].spans if at <= (one.end_time_unix_nano - START) / MS < at + 200]
-                yield batch_of(sorted(spans, key=lambda span: span.end_time_unix_nano), resource)
-        yield batch_of([span_of("process", 0, last + 1, process_end="signal")], resources[1])
+        yield from job.in_time()
+        yield batch_of([span_of("process", 0, last + 1, process_end="signal")], rank_resource(1))
         for now in range(int(last) + 5_000, 25_000, 1_000):
-            yield threads_at(now, last, IN_COLLECTIVE, resources[0])
+            yield threads_at(now, last, IN_COLLECTIVE, rank_resource(0))
 
     made = feed(make(), dies())
     first = hangs_of(made)[0].ranks[0]
@@ -172,12 +147,9 @@ def test_an_elastic_restart_is_no_hang() -> None:
             ended = span_of("process", 0, last + 1 + rank * 500, process_end="signal")
             yield batch_of([*loop.spans, ended], rank_resource(rank))
         began, main = last + 1_000, thread("lock", CodeLine(C10D, "init_process_group", 1), seconds=30.0)
-        new = [
-            resource_of(200 + rank, zernel_rank=rank, zernel_world_size=2, zernel_job_id="bert") for rank in range(2)
-        ]
         for at in range(int(last) + 6_000, 60_000, 1_000):
-            for resource in new:
-                yield threads_at(at, began, main, resource)
+            for rank in range(2):
+                yield threads_at(at, began, main, rank_resource(rank, first_pid=200))
 
     made = feed(make(), restarts())
     assert hangs_of(made) == []
@@ -214,7 +186,7 @@ def test_a_job_that_ends_while_it_hangs_is_over() -> None:
 def test_a_malformed_record_is_counted() -> None:
     processor = make()
     record = LogRecord(time_unix_nano=START, event_name="zernel.process.threads")
-    assert feed(processor, [batch_with(record, resource_of())]) == []
+    assert feed(processor, [records_batch([record], resource_of())]) == []
     assert dropped(processor) == {"malformed_span": 1}
 
 

@@ -7,7 +7,17 @@ import pytest
 from otel_zernel.batch import Batch
 from otel_zernel_libraries.training.causes import CauseName, JobAnswer
 from otel_zernel_processors.phases.emit.services import with_service
-from tests.processors.phases.processing import dropped, feed, in_pieces, last, make, phases_of, run, state
+from tests.processors.phases.processing import (
+    dropped,
+    feed,
+    in_pieces,
+    last,
+    log_records_of,
+    make,
+    phases_of,
+    run,
+    state,
+)
 from tests.processors.phases.training import (
     MS,
     START,
@@ -166,16 +176,9 @@ def test_ranks_of_a_job_are_compared(late: float, transfer: float, verdict: str,
 
 def test_where_ranks_are_missing_no_cause_over_ranks_is_named() -> None:
     made = run(Batch.join(ranks(late=20, transfer=20, world_size=4)))
-    records = [
-        record
-        for out in made
-        if "logs" in out.signals
-        for one in out.logs.resource_logs
-        for record in one.scope_logs[0].log_records
-    ]
-    answers = [JobAnswer.from_body(record.body) for record in records]
-    assert {(one.ranks_seen, one.ranks_expected) for one in answers} == {(2, 4)}
-    assert {cause.cause for one in answers for cause in one.causes} == {CauseName.SEGMENT}
+    answers = [JobAnswer.from_body(record.body) for record in log_records_of(made)]
+    assert {(answer.ranks_seen, answer.ranks_expected) for answer in answers} == {(2, 4)}
+    assert {cause.cause for answer in answers for cause in answer.causes} == {CauseName.SEGMENT}
     assert answers[-1].waits == pytest.approx(0.02, rel=0.01)
     assert state(made, "zernel.job.verdict") == "communication_bound"
 

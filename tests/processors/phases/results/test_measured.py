@@ -17,24 +17,19 @@ from otel_zernel.testing import Dropped
 from otel_zernel_libraries.training import semconv
 from otel_zernel_libraries.training.causes import Cause, CauseName, StepFlags
 from otel_zernel_libraries.training.ledger import MOMENTS, Activity, Position, Segment
-from otel_zernel_libraries.training.state import TrainingState
 from otel_zernel_processors.phases.intake.inputs import InputPoint
 from otel_zernel_processors.phases.results.device import DeviceTimes
 from otel_zernel_processors.phases.results.measured import MeasuredProcess, answer_over_ranks
-from tests.processors.phases.processing import in_pieces, make, run
+from tests.processors.phases.processing import answer_in, in_pieces, make, run
 from tests.processors.phases.results.test_device import STEP, spans_of_thread, trained
 from tests.processors.phases.training import START, batch_of, gauge_batch, resource_of
 
 
 def test_a_reader_sees_the_causes_of_a_process_with_their_gains() -> None:
     """Each step reads a file for 8 ms and sleeps for 20 of its 40 ms."""
-    state = TrainingState()
-    for batch in run(batch_of(spans_of_thread(trained(launches=0, sync="")))):
-        state.add(batch, 0.0)
-    (process,) = state.processes
-    assert process.answer
-    assert process.answer.step == pytest.approx(STEP, rel=0.02)
-    gains = {(one.cause, one.position, one.activity): one.gain for one in process.answer.causes}
+    answer = answer_in(run(batch_of(spans_of_thread(trained(launches=0, sync="")))))
+    assert answer.step == pytest.approx(STEP, rel=0.02)
+    gains = {(cause.cause, cause.position, cause.activity): cause.gain for cause in answer.causes}
     assert gains[CauseName.SEGMENT, Position.LOAD, Activity.FILE] == pytest.approx(0.008, rel=0.05)
     assert sum(gain for (_, _, activity), gain in gains.items() if activity is Activity.TIMER) == pytest.approx(
         0.02, rel=0.05
@@ -44,22 +39,18 @@ def test_a_reader_sees_the_causes_of_a_process_with_their_gains() -> None:
 def readings(name: str, values: Iterable[float], **attributes: AttributeValue) -> Batch:
     """A gauge of GPU 0, a reading each second. Later spans are late."""
     return gauge_batch(
-        name, ((1000 * second, one) for second, one in enumerate(values)), zernel_gpu_index=0, **attributes
+        name, ((1000 * second, value) for second, value in enumerate(values)), zernel_gpu_index=0, **attributes
     )
 
 
 def causes_on_gpu(*of_driver: Batch) -> list[Cause]:
     """The causes of a process whose GPU works but for 8 ms of each step, with the readings of its driver."""
-    state = TrainingState()
     spans = in_pieces(spans_of_thread(trained()), size=500, zernel_local_rank=0)
-    for batch in run(*of_driver, *spans):
-        state.add(batch, 0.0)
-    (process,) = (one for one in state.processes if one.answer)
-    assert process.answer
-    assert process.answer.device
-    assert process.answer.device.busy > 0.49 * STEP
-    assert process.answer.device.starved[Position.LOAD] == pytest.approx(0.008, rel=0.1)
-    return list(process.answer.causes)
+    answer = answer_in(run(*of_driver, *spans))
+    assert answer.device
+    assert answer.device.busy > 0.49 * STEP
+    assert answer.device.starved[Position.LOAD] == pytest.approx(0.008, rel=0.1)
+    return list(answer.causes)
 
 
 def test_a_gpu_that_heat_slows_down_is_a_cause() -> None:
@@ -70,11 +61,11 @@ def test_a_gpu_that_heat_slows_down_is_a_cause() -> None:
     ]
     heat = readings(semconv.GPU_THROTTLE_ACTIVE, [1.0] * 2, zernel_gpu_throttle_reason="hw_thermal_slowdown")
     power = readings(semconv.GPU_THROTTLE_ACTIVE, [1.0] * 2, zernel_gpu_throttle_reason="sw_power_cap")
-    (cause,) = (one for one in causes_on_gpu(*clocks, heat, power) if one.cause is CauseName.DEVICE_CLOCKS)
+    (cause,) = (cause for cause in causes_on_gpu(*clocks, heat, power) if cause.cause is CauseName.DEVICE_CLOCKS)
     assert cause.gain == pytest.approx(0.4 * (STEP - 0.008), rel=0.02)
     assert cause.gain_low == 0
     assert [fact.value for fact in cause.evidence] == [1.0, pytest.approx(0.6)]
-    assert CauseName.DEVICE_CLOCKS not in {one.cause for one in causes_on_gpu(*clocks, power)}
+    assert CauseName.DEVICE_CLOCKS not in {cause.cause for cause in causes_on_gpu(*clocks, power)}
 
 
 def test_another_program_on_the_gpu_is_a_cause_and_a_process_of_the_job_is_none() -> None:
@@ -84,10 +75,12 @@ def test_another_program_on_the_gpu_is_a_cause_and_a_process_of_the_job_is_none(
         return used
 
     general = readings("hw.gpu.utilization", [0.9] * 2)
-    (cause,) = (one for one in causes_on_gpu(general, using(77, parent=1)) if one.cause is CauseName.DEVICE_SHARED)
+    (cause,) = (
+        cause for cause in causes_on_gpu(general, using(77, parent=1)) if cause.cause is CauseName.DEVICE_SHARED
+    )
     assert cause.evidence[0].text == "Process 77 uses it for 40 % of the time."
     worker = using(78, parent=42)
-    assert CauseName.DEVICE_SHARED not in {one.cause for one in causes_on_gpu(general, worker)}
+    assert CauseName.DEVICE_SHARED not in {cause.cause for cause in causes_on_gpu(general, worker)}
 
 
 def growth_of(memory_at: Callable[[int], float], seconds: int = 300) -> float | None:
@@ -160,7 +153,7 @@ def test_the_growth_of_memory_that_was_read_a_few_times_is_not_known() -> None:
 
 async def test_the_event_loop_goes_on_while_causes_are_computed() -> None:
     stage = Stage(make(), Instruments(NoOpMeter("test")).processor("phases", "p"))
-    state, turns = TrainingState(), 0
+    turns = 0
 
     async def count() -> None:
         nonlocal turns
@@ -172,9 +165,6 @@ async def test_the_event_loop_goes_on_while_causes_are_computed() -> None:
     counting = asyncio.create_task(count())
     outputs = await stage.process(batch, Unbroken())
     before = turns
-    for output in (*outputs, *await stage.flush(Unbroken())):
-        state.add(output, 0.0)
+    assert answer_in([*outputs, *await stage.flush(Unbroken())])
     assert turns > before > 0
     counting.cancel()
-    (process,) = state.processes
-    assert process.answer

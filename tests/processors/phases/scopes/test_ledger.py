@@ -38,29 +38,6 @@ def test_a_wait_in_a_pass_is_no_load(wait: str) -> None:
     assert (Position.LOAD, Activity(wait)) not in spent
 
 
-@pytest.mark.parametrize(
-    ("wait", "counted"),
-    [
-        ("file", {"read": 100_000}),
-        ("socket", {"read": 100_000}),
-        ("pipe", {"read": 10}),
-        ("lock", {}),
-        ("fault", {"file_faults": 30}),
-        ("copy", {"copies": 2, "copied": 100_000}),
-    ],
-)
-def test_what_moves_data_before_a_pass_is_a_load(wait: str, counted: dict[str, int]) -> None:
-    """A logger that sleeps before is none."""
-    thread = CountedThread()
-    for _ in range(STEPS):
-        thread.train()
-        thread.spend(0, {"timer": 7, wait: 6}, **counted)
-    spent = ledger_of(thread.closed())
-    assert spent[Position.LOAD, Activity(wait)] == pytest.approx(6 * STEPS, rel=0.06)
-    assert spent[Position.AFTER_STEP, Activity.TIMER] == pytest.approx(7 * STEPS, rel=0.06)
-    assert (Position.LOAD, Activity.TIMER) not in spent
-
-
 def test_a_wait_for_a_thread_with_a_dataloader_is_a_load() -> None:
     """The training thread has time to make a batch itself."""
     thread = CountedThread()
@@ -104,32 +81,6 @@ def test_short_environment_steps_in_one_region_without_gradients_are_no_pass() -
     spent = ledger_of(thread.closed())
     assert spent[Position.ENVIRONMENT, Activity.PYTHON] == pytest.approx(6 * 30 * (0.6 - call), rel=0.01)
     assert spent[Position.INFERENCE, Activity.OPERATOR] == pytest.approx(6 * 30 * (0.3 + call), rel=0.01)
-
-
-def test_random_numbers_after_a_logger_begin_a_batch() -> None:
-    thread = CountedThread()
-    for _ in range(STEPS):
-        thread.train()
-        thread.scope("batch", 0.1)
-        thread.spend(0, {"timer": 7})
-        thread.scope("batch", 4)
-        thread.spend(2)
-    spent = ledger_of(thread.closed())
-    assert spent[Position.LOAD, Activity.PYTHON] == pytest.approx(6 * STEPS, rel=0.06)
-    assert spent[Position.AFTER_STEP, Activity.TIMER] == pytest.approx(7 * STEPS, rel=0.06)
-
-
-def test_noise_after_a_dataloader_begins_the_pass() -> None:
-    thread = CountedThread()
-    for _ in range(STEPS):
-        thread.scope("data_loading", 1)
-        thread.spend(8)
-        thread.scope("noise", 0.1)
-        thread.spend(5)
-        thread.train()
-    spent = ledger_of(thread.closed())
-    assert spent[Position.LOAD, Activity.PYTHON] == pytest.approx((1 + 8) * STEPS, rel=0.06)
-    assert spent[Position.FORWARD, Activity.OPERATOR] == pytest.approx((5.1 + 10) * STEPS, rel=0.06)
 
 
 def test_random_numbers_of_an_environment_are_no_batch() -> None:
