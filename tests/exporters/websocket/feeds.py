@@ -6,29 +6,22 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from opentelemetry.proto.metrics.v1.metrics_pb2 import (
-    AggregationTemporality,
-    ExponentialHistogramDataPoint,
-    MetricsData,
-)
-from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, Metric
 from websockets.asyncio.client import connect
 
 from otel_zernel.batch import Batch
 from otel_zernel.clock import Clock, SystemClock
 from otel_zernel.component import Extension
-from otel_zernel.otlp.points import AttributeValue, key_values
+from otel_zernel.otlp.points import Attributes, AttributeValue, key_values
 from otel_zernel.testing import FakeClock, make_context
 from otel_zernel_exporters.websocket import WebSocketExporter
 from otel_zernel_exporters.websocket.readers import Feed
+from tests import otlp
 
 LAUNCHES = "zernel.cuda.launch.latency"
 COLLECTIVES = "zernel.nccl.collective.duration"
 WAITS = "zernel.dataloader.wait"
 USED, PEAK = "zernel.cuda.memory.used", "zernel.cuda.memory.peak"
-DELTA = AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
-CUMULATIVE = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
-SECOND = 1_000_000_000
 EMPTY = {
     "gpu_utilization": [],
     "cuda_latency_p50_us": 0.0,
@@ -62,8 +55,8 @@ class FeedRun:
         return self.message()
 
     def message(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.feed.message())
-        return found
+        message: dict[str, Any] = json.loads(self.feed.message())
+        return message
 
 
 @asynccontextmanager
@@ -82,76 +75,52 @@ def client_of(exporter: WebSocketExporter, path: str = "/", **options: Any) -> c
 
 
 def memory(
-    amount: float | None,
-    name: str = USED,
-    pid: int = 7,
-    gpu: int = 0,
-    resource: Mapping[str, AttributeValue] | None = None,
+    amount: int | None, name: str = USED, pid: int = 7, gpu: int = 0, resource: Attributes | None = None
 ) -> Batch:
     """A gauge with one point. None: a point without a recorded value."""
-    metric, batch = _metric(name, resource or {})
-    point = metric.gauge.data_points.add(attributes=key_values({"process.pid": pid, "zernel.gpu.index": gpu}))
-    if amount is None:
-        point.flags = 1
-    else:
-        point.as_int = int(amount)
-    return batch
+    of_gpu: Attributes = {"process.pid": pid, "zernel.gpu.index": gpu}
+    point = otlp.ended(of_gpu) if amount is None else otlp.number(amount, of_gpu)
+    return Batch(otlp.data(otlp.gauge(name, point), resource=resource))
 
 
 def explicit(
     name: str,
     counts: Mapping[float, int],
-    temporality: AggregationTemporality.ValueType = DELTA,
+    temporality: AggregationTemporality.ValueType = otlp.DELTA,
     *,
     at: tuple[int, int] = (1, 2),
     **attributes: AttributeValue,
 ) -> Batch:
     """A histogram with a narrow bucket around each value (s). `at` is the start and the end in s."""
-    metric, batch = _metric(name, {})
-    metric.histogram.aggregation_temporality = temporality
-    start, end = (one * SECOND for one in at)
-    given = key_values({key.replace("_", "."): value for key, value in attributes.items()})
-    point = metric.histogram.data_points.add(attributes=given, start_time_unix_nano=start, time_unix_nano=end)
-    for value in sorted(counts):
-        point.explicit_bounds.extend([value * 0.999, value * 1.001])
-        point.bucket_counts.extend([0, counts[value]])
-    point.bucket_counts.append(0)
-    point.count = sum(counts.values())
-    return batch
+    values = sorted(counts)
+    bounds = [bound for value in values for bound in (value * 0.999, value * 1.001)]
+    buckets = [count for value in values for count in (0, counts[value])]
+    metric = otlp.histogram(name, bounds, [*buckets, 0], temporality=temporality)
+    return _placed(metric, metric.histogram.data_points[0], at, attributes)
 
 
 def exponential(
     name: str,
     indices: Iterable[int],
-    temporality: AggregationTemporality.ValueType = DELTA,
+    temporality: AggregationTemporality.ValueType = otlp.DELTA,
     *,
     at: tuple[int, int] = (1, 2),
     **attributes: AttributeValue,
 ) -> Batch:
     """An exponential histogram of scale 5 with one value in each of these buckets."""
-    metric, batch = _metric(name, {})
-    metric.exponential_histogram.aggregation_temporality = temporality
-    start, end = (one * SECOND for one in at)
-    given = key_values({key.replace("_", "."): value for key, value in attributes.items()})
-    point: ExponentialHistogramDataPoint = metric.exponential_histogram.data_points.add(
-        attributes=given, start_time_unix_nano=start, time_unix_nano=end
-    )
     chosen = sorted(indices)
-    point.scale, point.count, point.positive.offset = 5, len(chosen), chosen[0]
-    point.positive.bucket_counts.extend([chosen.count(one) for one in range(chosen[0], chosen[-1] + 1)])
-    return batch
+    counts = [chosen.count(index) for index in range(chosen[0], chosen[-1] + 1)]
+    metric = otlp.exponential(name, 5, (chosen[0], counts), temporality=temporality)
+    return _placed(metric, metric.exponential_histogram.data_points[0], at, attributes)
 
 
-def summary(name: str, quantiles: Mapping[float, float], count: int = 0, **attributes: AttributeValue) -> Batch:
-    metric, batch = _metric(name, {})
-    given = key_values({key.replace("_", "."): value for key, value in attributes.items()})
-    point = metric.summary.data_points.add(attributes=given, count=count)
-    for quantile, value in quantiles.items():
-        point.quantile_values.add(quantile=quantile, value=value)
-    return batch
+def summary(name: str, quantiles: dict[float, float], count: int = 0, **attributes: AttributeValue) -> Batch:
+    metric = otlp.summary(name, quantiles, count, 0.0)
+    return _placed(metric, metric.summary.data_points[0], (0, 0), attributes)
 
 
-def _metric(name: str, resource: Mapping[str, AttributeValue]) -> tuple[Any, Batch]:
-    metrics = MetricsData()
-    of_resource = metrics.resource_metrics.add(resource=Resource(attributes=key_values(resource)))
-    return of_resource.scope_metrics.add().metrics.add(name=name), Batch(metrics)
+def _placed(metric: Metric, point: Any, at: tuple[int, int], attributes: Mapping[str, AttributeValue]) -> Batch:
+    """The metric, whose point has these times and attributes."""
+    point.start_time_unix_nano, point.time_unix_nano = (second * otlp.SECOND for second in at)
+    point.attributes.extend(key_values({key.replace("_", "."): value for key, value in attributes.items()}))
+    return Batch(otlp.data(metric))

@@ -8,7 +8,6 @@ from otel_zernel.otlp.json import parse_json
 from tests.examples.seed_data import recorded
 from tests.exporters.websocket.feeds import (
     COLLECTIVES,
-    CUMULATIVE,
     EMPTY,
     LAUNCHES,
     PEAK,
@@ -19,6 +18,7 @@ from tests.exporters.websocket.feeds import (
     memory,
     summary,
 )
+from tests.otlp import CUMULATIVE
 
 MS = 1e-3
 US = 1e-6

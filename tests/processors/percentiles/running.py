@@ -46,11 +46,6 @@ def gauge(
     return Batch.from_bytes(metrics=encoded)
 
 
-def of_metric(metric: Metric) -> Batch:
-    """A batch of one metric."""
-    return Batch(metrics=data(metric))
-
-
 def quantiles(point: SummaryDataPoint) -> dict[float, float]:
     return {at.quantile: at.value for at in point.quantile_values}
 
@@ -89,7 +84,9 @@ class RunningProcessor:
         [metric] = data.resource_metrics[0].scope_metrics[0].metrics
         return sum(int(point.value) for point in metric.data.data_points if isinstance(point, NumberDataPoint))
 
-    def process(self, *batches: Batch) -> list[Batch]:
+    def process(self, *given: Batch | Metric) -> list[Batch]:
+        """Processes batches, and metrics in a batch each."""
+        batches = (part if isinstance(part, Batch) else Batch(metrics=data(part)) for part in given)
         return [out for batch in batches for out in self.processor.process(batch)]
 
     def tick(self, seconds: float = 10) -> list[Metric]:
@@ -104,3 +101,10 @@ class RunningProcessor:
         """The only summary point of the next tick."""
         [point] = self.points(seconds)
         return point
+
+
+def fed(*given: Batch | Metric, **options: Any) -> RunningProcessor:
+    """A processor with these options that has processed batches, and metrics in a batch each."""
+    running = RunningProcessor(options)
+    running.process(*given)
+    return running

@@ -5,14 +5,13 @@ from collections.abc import Sequence
 import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
-from otel_zernel.batch import Batch
-from tests.processors.percentiles.running import RunningProcessor, of_metric
+from tests.processors.percentiles.running import RunningProcessor, fed
 
 NO_VALUE = 1
 CUMULATIVE = 2
 
 
-def latency(pids: Sequence[int], *, ended: bool = False, kind: str = "gauge", temporality: int = 1) -> Batch:
+def latency(pids: Sequence[int], *, ended: bool = False, kind: str = "gauge", temporality: int = 1) -> Metric:
     """A point for each process; without a recorded value if it has ended."""
     metric = Metric(name="latency", unit="s")
     data = getattr(metric, kind)
@@ -26,7 +25,7 @@ def latency(pids: Sequence[int], *, ended: bool = False, kind: str = "gauge", te
             point.bucket_counts.extend([1, 0])
         elif not ended:
             point.as_double = 1.0
-    return of_metric(metric)
+    return metric
 
 
 def flags(running: RunningProcessor) -> dict[int, int]:
@@ -48,16 +47,14 @@ def kept(running: RunningProcessor) -> int:
 
 @pytest.mark.parametrize("kind", ["gauge", "histogram"])
 def test_an_ended_series_emits_its_last_percentiles_and_then_a_point_without_a_value(kind: str) -> None:
-    running = RunningProcessor()
-    running.process(latency([1, 2], kind=kind), latency([1], kind=kind, ended=True))
+    running = fed(latency([1, 2], kind=kind), latency([1], kind=kind, ended=True))
     assert flags(running) == {1: 0, 2: 0}
     assert flags(running) == {1: NO_VALUE, 2: 0}
     assert flags(running) == {2: 0}
 
 
 def test_a_series_that_continues_after_its_end_is_kept() -> None:
-    running = RunningProcessor()
-    running.process(latency([1]), latency([1], ended=True))
+    running = fed(latency([1]), latency([1], ended=True))
     running.tick()
     running.process(latency([1]))
     assert running.point().count == 2
@@ -65,15 +62,13 @@ def test_a_series_that_continues_after_its_end_is_kept() -> None:
 
 
 def test_with_group_by_the_end_of_one_input_series_does_not_end_the_merged_series() -> None:
-    running = RunningProcessor({"group_by": []})
-    running.process(latency([1, 2]), latency([1], ended=True))
+    running = fed(latency([1, 2]), latency([1], ended=True), group_by=[])
     assert running.point().count == 2
     assert running.point().count == 2
 
 
 def test_every_output_of_a_series_ends() -> None:
-    running = RunningProcessor({"outputs": ["summary", "histogram"]})
-    running.process(latency([1]), latency([1], ended=True))
+    running = fed(latency([1]), latency([1], ended=True), outputs=["summary", "histogram"])
     running.tick()
     assert [metric.WhichOneof("data") for metric in running.tick()] == ["summary", "exponential_histogram"]
     assert running.tick() == []
@@ -101,8 +96,7 @@ def test_a_large_metric_is_counted_whole(kind: str) -> None:
 
 
 def test_a_series_whose_last_values_were_emitted_is_removed_as_soon_as_it_ends() -> None:
-    running = RunningProcessor()
-    running.process(latency([1]))
+    running = fed(latency([1]))
     assert flags(running) == {1: 0}
     running.process(latency([1], ended=True))
     assert flags(running) == {1: NO_VALUE}

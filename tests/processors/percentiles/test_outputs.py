@@ -8,17 +8,8 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_zernel.batch import Batch
 from tests.core.parts import metrics_of
-from tests.otlp import traces
-from tests.processors.percentiles.running import RunningProcessor, gauge, of_metric, quantiles
-
-
-def test_other_metrics_pass_as_the_bytes_that_arrived() -> None:
-    running = RunningProcessor({"metrics": ["other.*"]})
-    batch = gauge([1.0])
-    before = batch.bytes_of("metrics")
-    [after] = running.process(batch)
-    assert after.bytes_of("metrics") is before
-    assert running.tick() == []
+from tests.otlp import data, traces
+from tests.processors.percentiles.running import RunningProcessor, fed, gauge, quantiles
 
 
 def test_only_selected_metrics_are_removed_from_a_batch() -> None:
@@ -38,7 +29,7 @@ def test_a_copy_of_the_batch_in_another_pipeline_keeps_its_metrics() -> None:
 
 def test_summaries_and_spans_pass_through() -> None:
     running = RunningProcessor()
-    summary = of_metric(Metric(name="latency", summary=Summary()))
+    summary = Batch(metrics=data(Metric(name="latency", summary=Summary())))
     [passed] = running.process(summary)
     assert passed is summary
     [passed] = running.process(Batch(metrics=gauge([1]).metrics, spans=traces(Span(name="step"))))
@@ -59,8 +50,7 @@ def test_a_metric_never_changes_its_type_under_its_name(
     options: dict[str, Any], of_gauge: str, of_histogram: str
 ) -> None:
     for kind, expected in (("gauge", of_gauge), ("sum", of_gauge), ("histogram", of_histogram)):
-        running = RunningProcessor({"outputs": ["histogram"], **options})
-        running.process(of_metric(metric_of(kind)))
+        running = fed(metric_of(kind), **{"outputs": ["histogram"], **options})
         assert [metric.name for metric in running.tick()] == [expected]
 
 
@@ -76,8 +66,7 @@ def metric_of(kind: str) -> Metric:
 
 
 def test_a_gauge_and_a_histogram_of_one_name_stay_apart() -> None:
-    running = RunningProcessor({"outputs": ["histogram"]})
-    running.process(of_metric(metric_of("gauge")), of_metric(metric_of("histogram")))
+    running = fed(metric_of("gauge"), metric_of("histogram"), outputs=["histogram"])
     assert [metric.name for metric in running.tick()] == ["latency.distribution", "latency"]
 
 

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from otel_zernel.batch import Batch
 from otel_zernel_processors.percentiles import PercentilesProcessor
 from tests.core.parts import metrics_of
-from tests.processors.percentiles.running import RunningProcessor, gauge, of_metric, quantiles
+from tests.processors.percentiles.running import RunningProcessor, fed, gauge, quantiles
 
 SECOND = 1_000_000_000
 
@@ -43,8 +43,7 @@ def test_a_gauge_becomes_a_summary_with_its_name_unit_description_resource_and_s
 
 
 def test_without_extremes_a_summary_has_only_the_configured_quantiles() -> None:
-    running = RunningProcessor({"quantiles": [0.99, 0.5], "extremes": False})
-    running.process(gauge([value / 1000 for value in range(1, 101)]))
+    running = fed(gauge([value / 1000 for value in range(1, 101)]), quantiles=[0.99, 0.5], extremes=False)
     assert quantiles(running.point()) == pytest.approx({0.5: 0.05, 0.99: 0.099}, rel=1e-3)
 
 
@@ -70,7 +69,7 @@ def test_points_of_many_series_in_any_order_are_counted_separately(points: list[
     for series, value in points:
         point = metric.gauge.data_points.add(time_unix_nano=1, as_double=value)
         point.attributes.add(key="series").value.int_value = series
-    running.process(of_metric(metric))
+    running.process(metric)
     found = {point.attributes[0].value.int_value: point for point in running.points()}
     expected = {series: [value for which, value in points if which == series] for series, _ in points}
     assert {series: point.count for series, point in found.items()} == {key: len(v) for key, v in expected.items()}
@@ -87,7 +86,7 @@ def test_points_of_sums_are_values_whether_integer_or_double() -> None:
     metric.sum.data_points.add(as_double=7.0, time_unix_nano=3, start_time_unix_nano=2)
     metric.sum.data_points.add(as_int=11, time_unix_nano=3).exemplars.add(as_int=11)
     metric.sum.data_points.add(as_double=13.0, time_unix_nano=3).exemplars.add(as_double=13)
-    running.process(of_metric(metric))
+    running.process(metric)
     point = running.point()
     assert (point.count, point.sum) == (4, 36)
     assert quantiles(point)[0] == 5
@@ -100,28 +99,24 @@ def test_points_without_a_value_are_not_counted() -> None:
     metric.gauge.data_points.add(as_double=0.0, flags=1)
     metric.gauge.data_points.add(time_unix_nano=3)
     metric.gauge.data_points.add()
-    running.process(of_metric(metric))
+    running.process(metric)
     assert running.points() == []
     assert running.dropped == {}
 
 
 def test_the_order_of_attributes_does_not_matter() -> None:
-    running = RunningProcessor()
-    running.process(gauge([1], {"a": "x", "b": "y"}), gauge([2], {"b": "y", "a": "x"}))
-    assert running.point().count == 2
+    assert fed(gauge([1], {"a": "x", "b": "y"}), gauge([2], {"b": "y", "a": "x"})).point().count == 2
 
 
 def test_nan_and_negative_values_are_dropped_and_counted() -> None:
-    running = RunningProcessor()
-    running.process(gauge([1.0, float("nan"), -1.0, -0.0, float("-inf")]))
+    running = fed(gauge([1.0, float("nan"), -1.0, -0.0, float("-inf")]))
     assert running.dropped == {"nan": 1, "negative": 2}
     point = running.point()
     assert (point.count, point.sum) == (2, 1.0)
 
 
 def test_values_above_max_value_count_as_max_value_and_are_counted() -> None:
-    running = RunningProcessor()
-    running.process(gauge([1.0, 7200.0, 1e305, float("inf")]))
+    running = fed(gauge([1.0, 7200.0, 1e305, float("inf")]))
     assert running.clamped == 3
     point = running.point()
     assert (point.count, point.sum) == (4, 1 + 3 * 3600)
@@ -129,14 +124,12 @@ def test_values_above_max_value_count_as_max_value_and_are_counted() -> None:
 
 
 def test_resolution_and_max_value_are_configurable() -> None:
-    running = RunningProcessor({"resolution": 0.5, "max_value": 100})
-    running.process(gauge([0.2, 0.3, 99, 101], unit="Cel"))
+    running = fed(gauge([0.2, 0.3, 99, 101], unit="Cel"), resolution=0.5, max_value=100)
     assert quantiles(running.point()) == {0: 0, 0.5: 0.5, 0.9: 100, 0.99: 100, 0.999: 100, 1: 100}
 
 
 def test_the_window_rolls_while_count_and_sum_increase() -> None:
-    running = RunningProcessor({"window": "20s"})
-    running.process(gauge([1]))
+    running = fed(gauge([1]), window="20s")
     assert quantiles(running.point())[1] == pytest.approx(1, rel=1e-3)
     running.process(gauge([2]))
     assert quantiles(running.point())[0] == pytest.approx(1, rel=1e-3)
@@ -150,8 +143,7 @@ def test_the_window_rolls_while_count_and_sum_increase() -> None:
 
 
 def test_since_start_covers_all_values() -> None:
-    running = RunningProcessor({"window": "since_start"})
-    running.process(gauge([1]))
+    running = fed(gauge([1]), window="since_start")
     for _ in range(5):
         running.tick()
     running.process(gauge([2]))
@@ -182,8 +174,7 @@ def test_series_beyond_the_limit_are_dropped_and_counted() -> None:
 
 
 def test_idle_series_are_removed_and_free_their_slots() -> None:
-    running = RunningProcessor({"max_series": 1, "idle_timeout": "15s", "window": "since_start"})
-    running.process(gauge([1.0], {"pid": 1}))
+    running = fed(gauge([1.0], {"pid": 1}), max_series=1, idle_timeout="15s", window="since_start")
     assert running.point().count == 1
     [end] = running.points()
     assert (end.flags, len(end.quantile_values)) == (1, 0)
