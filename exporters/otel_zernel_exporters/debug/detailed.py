@@ -1,17 +1,19 @@
 """Every field of a batch, in the layout of the OpenTelemetry Collector's debug exporter."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from itertools import count
-from typing import Any
+from typing import Any, Final
 
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
-from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, LogsData, SeverityNumber
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, SeverityNumber
 from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
-from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status, TracesData
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-from otel_zernel.batch import points
+from otel_zernel.batch import Signal, points
+from otel_zernel.batch.thin import LEVELS
 from otel_zernel.otlp.staleness import has_no_value
 from otel_zernel_exporters.debug import basic
 from otel_zernel_exporters.debug.attributes import plain
@@ -34,42 +36,20 @@ _VALUES = {
 }
 
 
-def _metrics(metrics: pb.MetricsData) -> Iterator[str]:
-    """The lines of a batch's metrics."""
-    tree = ((one, ((scope, scope.metrics) for scope in one.scope_metrics)) for one in metrics.resource_metrics)
-    return _tree("ResourceMetrics", "ScopeMetrics", "Metric", tree, _metric)
-
-
-def _spans(traces: TracesData) -> Iterator[str]:
-    """The lines of a batch's spans."""
-    tree = ((one, ((scope, scope.spans) for scope in one.scope_spans)) for one in traces.resource_spans)
-    return _tree("ResourceSpans", "ScopeSpans", "Span", tree, _span)
-
-
-def _logs(logs: LogsData) -> Iterator[str]:
-    """The lines of a batch's log records."""
-    tree = ((one, ((scope, scope.log_records) for scope in one.scope_logs)) for one in logs.resource_logs)
-    return _tree("ResourceLog", "ScopeLogs", "LogRecord", tree, _log_record)
-
-
-def _tree(
-    resource_title: str,
-    scope_title: str,
-    title: str,
-    tree: Iterable[tuple[Any, Iterable[tuple[Any, Iterable[Any]]]]],
-    render: Callable[[Any], Iterator[str]],
-) -> Iterator[str]:
+def _lines(signal: Signal, message: Any) -> Iterator[str]:
     """Resources with their scopes, and these with their metrics, spans or records."""
-    for number, (resource, scopes) in enumerate(tree):
+    resource_title, scope_title, title, render = _TITLES[signal]
+    resources, scopes, items = LEVELS[signal]
+    for number, resource in enumerate(getattr(message, resources)):
         yield f"{resource_title} #{number}"
         yield f"Resource SchemaURL: {resource.schema_url}"
         yield from _attributes("Resource attributes:", resource.resource.attributes)
-        for scope_number, (scope, items) in enumerate(scopes):
+        for scope_number, scope in enumerate(getattr(resource, scopes)):
             yield f"{scope_title} #{scope_number}"
             yield f"{scope_title} SchemaURL: {scope.schema_url}"
             yield f"InstrumentationScope {scope.scope.name} {scope.scope.version}".rstrip()
             yield from _attributes("InstrumentationScope attributes:", scope.scope.attributes)
-            for item_number, item in enumerate(items):
+            for item_number, item in enumerate(getattr(scope, items)):
                 yield f"{title} #{item_number}"
                 yield from render(item)
 
@@ -253,4 +233,10 @@ def _time(time_ns: int) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}{fraction} +0000 UTC"
 
 
-LAYOUT: basic.Layout = {**basic.LAYOUT, "metrics": _metrics, "traces": _spans, "logs": _logs}
+_TITLES: Final[Mapping[Signal, tuple[str, str, str, Callable[[Any], Iterator[str]]]]] = {
+    "metrics": ("ResourceMetrics", "ScopeMetrics", "Metric", _metric),
+    "traces": ("ResourceSpans", "ScopeSpans", "Span", _span),
+    "logs": ("ResourceLog", "ScopeLogs", "LogRecord", _log_record),
+}
+"""The titles of a resource, a scope and an item, and the lines of an item."""
+LAYOUT: basic.Layout = {**basic.LAYOUT, **{signal: partial(_lines, signal) for signal in _TITLES}}

@@ -1,11 +1,13 @@
 """The verbosity `normal` prints a table for each metric, and a line for each span and log record."""
 
-from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from otel_zernel.batch import Batch
 from otel_zernel.otlp.points import key_values
 from tests.exporters.debug.showing import NOON, log_records, node, one_span, shown
+from tests.otlp import data, ended, exponential, gauge, histogram, logs, number, total
 
 
 async def test_normal_prints_a_table_for_each_metric_and_a_line_for_each_series() -> None:
@@ -25,12 +27,10 @@ async def test_normal_prints_a_table_for_each_metric_and_a_line_for_each_series(
 
 
 async def test_normal_keeps_a_long_label_if_only_it_distinguishes_series_and_sorts_numbers() -> None:
-    metrics = MetricsData()
-    metric = metrics.resource_metrics.add().scope_metrics.add().metrics.add(name="errors", unit="{error}")
-    for number in (10, 9):
-        attributes = key_values({"uuid": f"GPU-5fd4f087-86f3-7a43-{number}", "op": "all reduce"})
-        metric.sum.data_points.add(as_int=number * 1000, attributes=attributes, time_unix_nano=NOON)
-    assert await shown(Batch(metrics=metrics), "normal") == (
+    points = (
+        number(gpu * 1000, {"uuid": f"GPU-5fd4f087-86f3-7a43-{gpu}", "op": "all reduce"}, NOON) for gpu in (10, 9)
+    )
+    assert await shown(Batch(data(total("errors", *points, unit="{error}"))), "normal") == (
         '2023-11-15T12:00:00Z op="all reduce"\n'
         "errors                                value\n"
         "  uuid=GPU-5fd4f087-86f3-7a43-9       9,000\n"
@@ -40,22 +40,16 @@ async def test_normal_keeps_a_long_label_if_only_it_distinguishes_series_and_sor
 
 
 async def test_normal_cuts_a_long_heading() -> None:
-    metrics = MetricsData()
-    resource = metrics.resource_metrics.add()
-    resource.resource.attributes.extend(key_values({f"attribute.{number}": "value" for number in range(20)}))
-    resource.scope_metrics.add().metrics.add(name="m").gauge.data_points.add(time_unix_nano=NOON)
-    heading, *_ = (await shown(Batch(metrics=metrics), "normal")).splitlines()
+    resource = {f"attribute.{index}": "value" for index in range(20)}
+    heading, *_ = (await shown(Batch(data(gauge("m", number(1)), resource=resource)), "normal")).splitlines()
     assert heading.endswith(" attribute.4=value …")
 
 
 async def test_normal_shows_the_quantiles_of_histograms() -> None:
-    metrics = MetricsData()
-    scope = metrics.resource_metrics.add().scope_metrics.add()
-    explicit = scope.metrics.add(name="a", unit="s").histogram.data_points
-    explicit.add(count=4, sum=0.002, explicit_bounds=[0.001, 0.002], bucket_counts=[2, 2, 0], time_unix_nano=NOON)
-    exponential = scope.metrics.add(name="b", unit="s").exponential_histogram.data_points.add(count=4, min=1, max=8)
-    exponential.positive.bucket_counts.extend([2, 0, 2])
-    _, _, first, _, second, *_ = (await shown(Batch(metrics=metrics), "normal")).splitlines()
+    explicit = histogram("a", [0.001, 0.002], [2, 2, 0], 0.002)
+    coarse = exponential("b", 0, (0, [2, 0, 2]))
+    coarse.exponential_histogram.data_points[0].min, coarse.exponential_histogram.data_points[0].max = 1, 8
+    _, _, first, _, second, *_ = (await shown(Batch(data(explicit, coarse)), "normal")).splitlines()
     assert first.split() == ["4", "500", "us", "1.00", "ms", "1.80", "ms", "1.98", "ms"]
     assert second.split() == ["4", "0", "s", "1", "s", "2", "s", "6.96", "s", "7.89", "s", "8", "s"]
 
@@ -101,10 +95,8 @@ async def test_normal_prints_a_log_record_in_one_line_below_its_resource() -> No
 
 
 async def test_normal_keeps_each_log_record_on_its_line() -> None:
-    logs = LogsData()
-    record = logs.resource_logs.add().scope_logs.add().log_records.add(severity_text="a\nb", time_unix_nano=NOON)
-    record.body.string_value = "two\nlines \x1b[2J"
-    assert (await shown(Batch(logs=logs), "normal")).splitlines()[1:] == [
+    record = LogRecord(severity_text="a\nb", time_unix_nano=NOON, body=AnyValue(string_value="two\nlines \x1b[2J"))
+    assert (await shown(Batch(logs=logs(record)), "normal")).splitlines()[1:] == [
         '       +0 s  "a\\nb"  "two\\nlines \\u001b[2J"',
         "",
     ]
@@ -121,7 +113,4 @@ async def test_long_labels_come_last_in_a_heading() -> None:
 
 
 async def test_normal_omits_points_without_a_value() -> None:
-    metrics = MetricsData()
-    metric = metrics.resource_metrics.add().scope_metrics.add().metrics.add(name="ended")
-    metric.gauge.data_points.add(flags=1)
-    assert await shown(Batch(metrics=metrics), "normal") == ""
+    assert await shown(Batch(data(gauge("ended", ended()))), "normal") == ""
