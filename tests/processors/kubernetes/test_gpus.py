@@ -1,7 +1,6 @@
 """GPUs and pods: the metric that joins them, and the points of processes."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,7 +35,7 @@ async def through(processor: KubernetesProcessor, batch: Batch) -> list[dict[str
     """The attributes of all points after the processor."""
     await processor.prepare(batch)
     [after] = processor.process(batch)
-    return [dict(found) for found in points_of(after)]
+    return points_of(after)
 
 
 def points_of(batch: Batch) -> list[dict[str, Any]]:
@@ -48,24 +47,22 @@ def holders_of(processor: KubernetesProcessor) -> list[dict[str, Any]]:
     return points_of(batch)
 
 
-async def test_the_holder_of_each_gpu_is_a_point_with_its_job(tmp_path: Path) -> None:
-    node, kubelet = Node(tmp_path), FakeKubelet(tmp_path)
+async def test_the_holder_of_each_gpu_is_a_point_with_its_job(node: Node, kubelet: FakeKubelet) -> None:
     kubelet.pods = [allocated("trainer-0", GPU), allocated("notebook", f"{GPU[:-1]}f::2")]
     node.cluster.put_pod(pod_item(labels={"job-name": "fit"}))
     async with kubelet.serving(), node.watching(pod_resources={"socket": str(kubelet.socket)}) as processor:
         assert processor.interval == 15
         await until(lambda: processor._sources.holders)
-        found = sorted(holders_of(processor), key=lambda point: str(point["hw.id"]))
+        holders = sorted(holders_of(processor), key=lambda point: str(point["hw.id"]))
     container = {"k8s.namespace.name": "train", "k8s.container.name": "worker"}
     trainer = {**container, "k8s.pod.name": "trainer-0", "zernel.job.id": "train/fit"}
-    assert found == [
+    assert holders == [
         {**trainer, "hw.id": GPU, "zernel.gpu.sharing": "exclusive"},
         {**container, "hw.id": f"{GPU[:-1]}f", "zernel.gpu.sharing": "time_slicing", "k8s.pod.name": "notebook"},
     ]
 
 
-async def test_a_device_without_a_uuid_is_named_once_nvml_has_seen_it(tmp_path: Path) -> None:
-    node, kubelet = Node(tmp_path), FakeKubelet(tmp_path)
+async def test_a_device_without_a_uuid_is_named_once_nvml_has_seen_it(node: Node, kubelet: FakeKubelet) -> None:
     kubelet.pods = [claimed("trainer-0", "gpu-0")]
     async with kubelet.serving(), node.processor(pod_resources={"socket": str(kubelet.socket)}) as processor:
         await until(lambda: processor._sources.holders)
@@ -77,8 +74,7 @@ async def test_a_device_without_a_uuid_is_named_once_nvml_has_seen_it(tmp_path: 
     assert before["zernel.gpu.allocated_device"] == "gpu-0", "the former series ends"
 
 
-async def test_the_series_of_a_former_holder_ends(tmp_path: Path) -> None:
-    node, kubelet = Node(tmp_path), FakeKubelet(tmp_path)
+async def test_the_series_of_a_former_holder_ends(node: Node, kubelet: FakeKubelet) -> None:
     kubelet.pods = [allocated("trainer-0", GPU)]
     options = {"socket": str(kubelet.socket), "interval": "10ms"}
     async with kubelet.serving(), node.processor(pod_resources=options) as processor:
@@ -93,8 +89,7 @@ async def test_the_series_of_a_former_holder_ends(tmp_path: Path) -> None:
     assert plain(point.attributes)["k8s.pod.name"] == "trainer-0"
 
 
-async def test_the_last_holders_stay_while_the_kubelet_restarts(tmp_path: Path) -> None:
-    node, kubelet = Node(tmp_path), FakeKubelet(tmp_path)
+async def test_the_last_holders_stay_while_the_kubelet_restarts(node: Node, kubelet: FakeKubelet) -> None:
     kubelet.pods = [allocated("trainer-0", GPU)]
     options = {"socket": str(kubelet.socket), "interval": "10ms"}
     async with node.processor(pod_resources=options) as processor:
@@ -108,8 +103,7 @@ async def test_the_last_holders_stay_while_the_kubelet_restarts(tmp_path: Path) 
         assert len(holders_of(processor)) == 1
 
 
-async def test_the_points_of_a_process_on_a_gpu_get_its_pod(tmp_path: Path) -> None:
-    node = Node(tmp_path)
+async def test_the_points_of_a_process_on_a_gpu_get_its_pod(node: Node) -> None:
     node.cluster.put_pod(pod_item(labels={"job-name": "fit"}))
     node.proc.add(7, cgroup=GROUP)
     node.proc.add(8, cgroup="/user.slice")
@@ -120,8 +114,8 @@ async def test_the_points_of_a_process_on_a_gpu_get_its_pod(tmp_path: Path) -> N
         ("hw.gpu.utilization", {"hw.id": GPU}),
     )
     async with node.watching() as processor:
-        found = await through(processor, batch)
-    assert found == [
+        attributes = await through(processor, batch)
+    assert attributes == [
         {
             "process.pid": 7,
             "k8s.namespace.name": "train",
@@ -135,9 +129,8 @@ async def test_the_points_of_a_process_on_a_gpu_get_its_pod(tmp_path: Path) -> N
     ]
 
 
-async def test_the_resource_of_a_gpu_gets_no_pod(tmp_path: Path) -> None:
+async def test_the_resource_of_a_gpu_gets_no_pod(node: Node) -> None:
     """Its series would end whenever its pod changes."""
-    node = Node(tmp_path)
     node.proc.add(7, cgroup=GROUP, pod=UID, container="worker")
     node.add_logs()
     batch = of_gpu(("zernel.gpu.process.memory.usage", {"process.pid": 7}))
@@ -146,8 +139,9 @@ async def test_the_resource_of_a_gpu_gets_no_pod(tmp_path: Path) -> None:
     assert plain(batch.metrics.resource_metrics[0].resource.attributes) == {**BOARD, "k8s.node.name": "node-1"}
 
 
-async def test_an_unexpected_error_ends_no_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    node, kubelet = Node(tmp_path), FakeKubelet(tmp_path)
+async def test_an_unexpected_error_ends_no_task(
+    node: Node, kubelet: FakeKubelet, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kubelet.pods = [allocated("trainer-0", GPU)]
     options = {"socket": str(kubelet.socket), "interval": "10ms"}
     with monkeypatch.context() as broken:
@@ -162,9 +156,10 @@ async def test_an_unexpected_error_ends_no_task(tmp_path: Path, monkeypatch: pyt
     await processor.__aexit__(None, None, None)
 
 
-async def test_an_answer_that_is_too_old_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_answer_that_is_too_old_is_forgotten(
+    node: Node, kubelet: FakeKubelet, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("otel_zernel_processors.kubernetes.sources._UPKEEP", 0.01)
-    node, kubelet = Node(tmp_path), FakeKubelet(tmp_path)
     kubelet.pods = [allocated("trainer-0", GPU)]
     options = {"socket": str(kubelet.socket), "interval": "10ms"}
     async with node.processor(pod_resources=options, retention="100ms") as processor:

@@ -15,8 +15,7 @@ from tests.processors.kubernetes.node import GROUP, Node, added, batch_with, nam
 JOBSET = {"jobset.sigs.k8s.io/jobset-name": "llama", "app": "llm", "team/cost": "9"}
 
 
-async def test_without_any_right_in_kubernetes_a_process_gets_its_pod_and_its_container(tmp_path: Path) -> None:
-    node = Node(tmp_path)
+async def test_without_any_right_in_kubernetes_a_process_gets_its_pod_and_its_container(node: Node) -> None:
     node.add_logs()
     resource = of_process(7, node.proc.add(7, cgroup=GROUP, pod=UID, container="worker"))
     async with node.processor() as processor:
@@ -31,8 +30,7 @@ async def test_without_any_right_in_kubernetes_a_process_gets_its_pod_and_its_co
     }
 
 
-async def test_the_api_adds_owners_labels_and_the_job(tmp_path: Path) -> None:
-    node = Node(tmp_path)
+async def test_the_api_adds_owners_labels_and_the_job(node: Node) -> None:
     owner = {"kind": "Job", "name": "llama-worker-0", "uid": "j1"}
     node.cluster.put_pod(pod_item(labels=JOBSET, annotations={"note": "x"}, owners=(owner,)))
     resource = of_process(7, node.proc.add(7, cgroup=GROUP), service__name="unknown_service:python")
@@ -55,8 +53,7 @@ async def test_the_api_adds_owners_labels_and_the_job(tmp_path: Path) -> None:
     }
 
 
-async def test_a_named_job_stays_and_a_launchers_id_gives_way(tmp_path: Path) -> None:
-    node = Node(tmp_path)
+async def test_a_named_job_stays_and_a_launchers_id_gives_way(node: Node) -> None:
     node.cluster.put_pod(pod_item(labels=JOBSET))
     environments: dict[int, dict[str, str] | None] = {
         1: {"SLURM_JOB_ID": "4711"},
@@ -73,9 +70,8 @@ async def test_a_named_job_stays_and_a_launchers_id_gives_way(tmp_path: Path) ->
     assert [one["zernel.job.id"] for one in found] == ["before-1", "train/llama", "train/llama", "before-4"]
 
 
-async def test_the_name_of_a_ray_cluster_replaces_no_other_id(tmp_path: Path) -> None:
+async def test_the_name_of_a_ray_cluster_replaces_no_other_id(node: Node) -> None:
     """Many jobs run on it."""
-    node = Node(tmp_path)
     node.cluster.put_pod(pod_item(labels={"ray.io/cluster": "shared"}))
     created = node.proc.add(7, cgroup=GROUP, environment={"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "1"})
     async with node.watching() as processor:
@@ -83,8 +79,7 @@ async def test_the_name_of_a_ray_cluster_replaces_no_other_id(tmp_path: Path) ->
     assert [one["zernel.job.id"] for one in found] == ["10.0.0.1:1", "train/shared"]
 
 
-async def test_existing_attributes_and_other_processes_stay_as_they_are(tmp_path: Path) -> None:
-    node = Node(tmp_path)
+async def test_existing_attributes_and_other_processes_stay_as_they_are(node: Node) -> None:
     node.add_logs()
     created = node.proc.add(7, cgroup=GROUP, pod=UID, container="worker")
     here = node.proc.add(8, cgroup="/user.slice")
@@ -113,9 +108,8 @@ async def test_a_batch_without_a_change_is_forwarded_as_the_bytes_that_arrived(t
     assert after.bytes_of("metrics") is before
 
 
-async def test_data_that_names_a_pod_gets_its_job_wherever_it_comes_from(tmp_path: Path) -> None:
+async def test_data_that_names_a_pod_gets_its_job_wherever_it_comes_from(node: Node) -> None:
     """Such as series of dcgm-exporter, and spans of an SDK."""
-    node = Node(tmp_path)
     node.cluster.put_pod(pod_item(labels=JOBSET))
     resources = [
         {"k8s.namespace.name": "train", "k8s.pod.name": "trainer-0"},
@@ -130,8 +124,7 @@ async def test_data_that_names_a_pod_gets_its_job_wherever_it_comes_from(tmp_pat
     assert found[2]["k8s.pod.name"] == "trainer-0"
 
 
-async def test_a_pod_that_is_gone_keeps_its_name_until_its_last_points_are_out(tmp_path: Path) -> None:
-    node = Node(tmp_path)
+async def test_a_pod_that_is_gone_keeps_its_name_until_its_last_points_are_out(node: Node) -> None:
     node.cluster.put_pod(pod_item(labels=JOBSET))
     resource = of_process(7, node.proc.add(7, cgroup=GROUP))
     async with node.watching() as processor:
@@ -142,8 +135,7 @@ async def test_a_pod_that_is_gone_keeps_its_name_until_its_last_points_are_out(t
         assert await named(processor, resource) == before
 
 
-async def test_a_changed_label_shows_in_the_next_batch(tmp_path: Path) -> None:
-    node = Node(tmp_path)
+async def test_a_changed_label_shows_in_the_next_batch(node: Node) -> None:
     node.cluster.put_pod(pod_item(labels={"app": "one"}))
     resource = of_process(7, node.proc.add(7, cgroup=GROUP))
     async with node.watching(labels=["*"]) as processor:
@@ -154,8 +146,7 @@ async def test_a_changed_label_shows_in_the_next_batch(tmp_path: Path) -> None:
         assert (await named(processor, resource))[0]["k8s.pod.label.app"] == "two"
 
 
-async def test_only_the_pods_of_this_node_are_watched_unless_all_are_wanted(tmp_path: Path) -> None:
-    node = Node(tmp_path)
+async def test_only_the_pods_of_this_node_are_watched_unless_all_are_wanted(node: Node) -> None:
     node.cluster.put_pod(pod_item())
     node.cluster.put_pod(pod_item("elsewhere", "u2", node="node-2"))
     async with node.watching() as processor:
@@ -164,8 +155,7 @@ async def test_only_the_pods_of_this_node_are_watched_unless_all_are_wanted(tmp_
     assert {query.get("fieldSelector") for path, query in node.cluster.queries} == {"spec.nodeName=node-1"}
 
 
-async def test_names_survive_a_reload_of_the_processor(tmp_path: Path) -> None:
-    node = Node(tmp_path)
+async def test_names_survive_a_reload_of_the_processor(node: Node) -> None:
     node.add_logs()
     resource = of_process(7, node.proc.add(7, cgroup=GROUP, pod=UID, container="worker"))
     async with node.processor() as processor:
@@ -176,8 +166,7 @@ async def test_names_survive_a_reload_of_the_processor(tmp_path: Path) -> None:
         assert await named(processor, resource) == before
 
 
-async def test_the_api_server_may_be_away_and_the_health_says_so(tmp_path: Path) -> None:
-    node = Node(tmp_path)
+async def test_the_api_server_may_be_away_and_the_health_says_so(node: Node) -> None:
     node.add_logs()
     node.cluster.interfere = lambda method, path: (403, {"kind": "Status", "message": 'User "x" cannot list pods'})
     resource = of_process(7, node.proc.add(7, cgroup=GROUP))
@@ -194,10 +183,9 @@ async def test_the_api_server_may_be_away_and_the_health_says_so(tmp_path: Path)
 
 
 async def test_rights_that_are_withdrawn_from_a_running_watch_are_named_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("otel_zernel_processors.kubernetes.sources._UPKEEP", 3600.0)
-    node = Node(tmp_path)
     async with node.watching():
         await until(lambda: node.cluster.requests["GET watch"])
         node.cluster.interfere = lambda method, path: (403, {"kind": "Status", "message": 'User "x" cannot list pods'})
@@ -207,8 +195,7 @@ async def test_rights_that_are_withdrawn_from_a_running_watch_are_named_at_once(
         await until(lambda: node.context.health.problems == {})
 
 
-async def test_a_server_that_accepts_a_watch_and_does_not_answer_is_named(tmp_path: Path) -> None:
-    node = Node(tmp_path)
+async def test_a_server_that_accepts_a_watch_and_does_not_answer_is_named(node: Node) -> None:
     async with node.watching(request_timeout="200ms"):
         await until(lambda: node.cluster.requests["GET watch"])
         node.cluster.watches_hang = True
@@ -219,10 +206,9 @@ async def test_a_server_that_accepts_a_watch_and_does_not_answer_is_named(tmp_pa
 
 
 async def test_a_pod_whose_folder_of_logs_appears_later_is_named_then(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("otel_zernel_processors.kubernetes.sources._NEXT_LISTING", 0.0)
-    node = Node(tmp_path)
     resource = of_process(7, node.proc.add(7, cgroup=GROUP, pod=UID, container="worker"))
     async with node.processor() as processor:
         [found] = await named(processor, resource)
@@ -233,10 +219,9 @@ async def test_a_pod_whose_folder_of_logs_appears_later_is_named_then(
 
 
 async def test_a_process_that_is_stuck_in_the_kernel_is_reported_and_holds_up_no_batch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("otel_zernel_processors.kubernetes.sources._HANGS", 0.0)
-    node = Node(tmp_path)
     resource = of_process(7, node.proc.add(7, cgroup=GROUP))
     stuck = node.proc.folder / "7" / "environ"
     os.mkfifo(stuck)  # opening it waits for a writer
@@ -254,8 +239,7 @@ async def test_a_process_that_is_stuck_in_the_kernel_is_reported_and_holds_up_no
         assert found["container.id"] == CONTAINER
 
 
-async def test_a_sidecar_names_its_own_pod_without_any_right(tmp_path: Path) -> None:
-    node = Node(tmp_path)
+async def test_a_sidecar_names_its_own_pod_without_any_right(node: Node, tmp_path: Path) -> None:
     (tmp_path / "labels").write_text('jobset.sigs.k8s.io/jobset-name="llama"\nteam="nlp"\n', "utf-8")
     environ = {"K8S_NAMESPACE": "train", "K8S_POD_NAME": "trainer-0", "K8S_POD_UID": UID, "K8S_NODE_NAME": "node-1"}
     options = {"own_pod": True, "pod_info": str(tmp_path), "labels": ["team"]}

@@ -4,7 +4,6 @@ GPUs as device plugins and drivers name them.
 """
 
 from collections.abc import Iterable
-from pathlib import Path
 
 import grpc
 import pytest
@@ -18,66 +17,62 @@ from tests.processors.kubernetes.gpus.kubelet import FakeKubelet, allocated, cla
 UUID = "GPU-12345678-aaaa-bbbb-cccc-0123456789ab"
 
 
-def client_of(fake: FakeKubelet) -> Kubelet:
-    return Kubelet(PodResourcesConfig(socket=str(fake.socket)))
+def client_of(kubelet: FakeKubelet) -> Kubelet:
+    return Kubelet(PodResourcesConfig(socket=str(kubelet.socket)))
 
 
-async def test_devices_of_plugins_and_of_claims_are_listed_and_those_of_others_are_not(tmp_path: Path) -> None:
-    fake = FakeKubelet(tmp_path)
-    fake.pods = [
+async def test_devices_of_plugins_and_of_claims_are_listed_and_those_of_others_are_not(kubelet: FakeKubelet) -> None:
+    kubelet.pods = [
         allocated("a", UUID),
         allocated("b", "mlx5_0", resource="rdma/hca"),
         claimed("c", "gpu-0", "gpu-1"),
         claimed("d", "nic-0", driver="net.example.com"),
     ]
-    client = client_of(fake)
-    async with fake.serving():
-        found = await client.holders()
+    client = client_of(kubelet)
+    async with kubelet.serving():
+        holders = await client.holders()
     await client.close()
-    assert [(one.pod, one.device.name, one.claim) for one in found] == [
+    assert [(holder.pod, holder.device.name, holder.claim) for holder in holders] == [
         ("a", UUID, ""),
         ("c", "gpu-0", "train/one-gpu"),
         ("c", "gpu-1", "train/one-gpu"),
     ]
-    assert {one.container for one in found} == {"worker"}
+    assert {holder.container for holder in holders} == {"worker"}
 
 
-async def test_an_open_channel_survives_a_restart_of_the_kubelet(tmp_path: Path) -> None:
-    fake = FakeKubelet(tmp_path)
-    client = client_of(fake)
-    async with fake.serving():
+async def test_an_open_channel_survives_a_restart_of_the_kubelet(kubelet: FakeKubelet) -> None:
+    client = client_of(kubelet)
+    async with kubelet.serving():
         assert await client.holders() == ()
     with pytest.raises(NoAnswer, match="mount the folder of the socket"):
         await client.holders()
-    fake.pods = [allocated("a", UUID)]
-    async with fake.serving():
-        found: Iterable[GpuHolder] = ()
-        while not found:
+    kubelet.pods = [allocated("a", UUID)]
+    async with kubelet.serving():
+        holders: Iterable[GpuHolder] = ()
+        while not holders:
             try:
-                found = await client.holders()
+                holders = await client.holders()
             except NoAnswer:
                 continue
     await client.close()
 
 
-async def test_the_list_of_a_dense_node_is_read(tmp_path: Path) -> None:
+async def test_the_list_of_a_dense_node_is_read(kubelet: FakeKubelet) -> None:
     """It is larger than the 4 MiB that gRPC accepts by default."""
-    fake = FakeKubelet(tmp_path)
-    fake.pods = [allocated(f"pod-{pod}", *(f"{UUID}::{pod * 600 + n}" for n in range(600))) for pod in range(200)]
-    client = client_of(fake)
-    async with fake.serving():
+    kubelet.pods = [allocated(f"pod-{pod}", *(f"{UUID}::{pod * 600 + n}" for n in range(600))) for pod in range(200)]
+    client = client_of(kubelet)
+    async with kubelet.serving():
         assert len(await client.holders()) == 120_000
     await client.close()
 
 
-async def test_a_refusal_and_garbage_are_one_sentence(tmp_path: Path) -> None:
-    fake = FakeKubelet(tmp_path)
-    client = client_of(fake)
-    async with fake.serving():
-        fake.refusal = grpc.StatusCode.RESOURCE_EXHAUSTED
+async def test_a_refusal_and_garbage_are_one_sentence(kubelet: FakeKubelet) -> None:
+    client = client_of(kubelet)
+    async with kubelet.serving():
+        kubelet.refusal = grpc.StatusCode.RESOURCE_EXHAUSTED
         with pytest.raises(NoAnswer, match=r"kubelet.sock gives no answer: RESOURCE_EXHAUSTED too many requests$"):
             await client.holders()
-        fake.refusal, fake.garbage = None, b"\xff\xff\xff"
+        kubelet.refusal, kubelet.garbage = None, b"\xff\xff\xff"
         with pytest.raises(NoAnswer, match="an answer that is not one of the kubelet"):
             await client.holders()
     await client.close()

@@ -38,8 +38,7 @@ def places_in(tree: ProcTree, clock: FakeClock | None = None) -> ProcessPlaces:
     return ProcessPlaces(tree.folder, (clock or FakeClock()).monotonic)
 
 
-def test_a_process_keeps_its_place_when_it_has_ended(tmp_path: Path) -> None:
-    tree = ProcTree(tmp_path / "proc")
+def test_a_process_keeps_its_place_when_it_has_ended(tree: ProcTree) -> None:
     key = ProcessKey(7, tree.add(7, cgroup=GROUP, pod=POD, container="trainer"))
     places = places_in(tree)
     assert places.missing(key)
@@ -50,9 +49,8 @@ def test_a_process_keeps_its_place_when_it_has_ended(tmp_path: Path) -> None:
     assert read(places, key).container == place.container
 
 
-def test_a_process_with_another_creation_time_is_another_process(tmp_path: Path) -> None:
+def test_a_process_with_another_creation_time_is_another_process(tree: ProcTree) -> None:
     """An SDK in a container reports the pid of its own namespace."""
-    tree = ProcTree(tmp_path / "proc")
     tree.add(7, started=100, cgroup=GROUP)
     places = places_in(tree)
     assert places.read(ProcessKey(7, created(100.6))) is not None
@@ -77,8 +75,7 @@ def test_a_pid_without_a_creation_time_is_read_again_because_it_may_be_anothers(
     assert not places.missing(key)
 
 
-def test_the_environment_says_whether_a_process_names_its_job_itself(tmp_path: Path) -> None:
-    tree = ProcTree(tmp_path / "proc")
+def test_the_environment_says_whether_a_process_names_its_job_itself(tree: ProcTree) -> None:
     environments = {
         1: ({"SLURM_JOB_ID": "9", "MASTER_ADDR": "x", "MASTER_PORT": "1"}, True),
         2: ({"OTEL_RESOURCE_ATTRIBUTES": "a=b,zernel.job.id=mine"}, True),
@@ -186,8 +183,7 @@ def test_any_text_is_read_without_an_error(cgroup: str, mountinfo: str) -> None:
     place_of(cgroup, mountinfo)
 
 
-async def test_many_processes_are_read_in_parts(tmp_path: Path) -> None:
-    tree = ProcTree(tmp_path / "proc")
+async def test_many_processes_are_read_in_parts(tree: ProcTree) -> None:
     keys = [ProcessKey(pid, tree.add(pid, cgroup=GROUP)) for pid in range(1, 400)]
     places = places_in(tree)
     reader = PlaceReader(places)
@@ -200,10 +196,9 @@ async def test_many_processes_are_read_in_parts(tmp_path: Path) -> None:
 
 
 async def test_a_stuck_process_holds_up_neither_the_caller_nor_what_was_read_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tree: ProcTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("otel_zernel_processors.kubernetes.sources._HANGS", 0.0)
-    tree = ProcTree(tmp_path / "proc")
     first, second = (ProcessKey(pid, tree.add(pid, cgroup=GROUP)) for pid in (1, 2))
     stuck = tmp_path / "proc" / "2" / "environ"
     os.mkfifo(stuck)  # opening it waits for a writer
