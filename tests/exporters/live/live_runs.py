@@ -14,9 +14,10 @@ from otel_zernel_libraries.training.interval_spans import Ending, ProcessSpan
 from otel_zernel_libraries.training.step_spans import SCOPE_NAME, JobStepSpan, StepSpan
 from tests import otlp
 from tests.commands.why.recorded_runs import processed
-from tests.otlp import NOW as START
+from tests.otlp import NOW
 from tests.otlp import SECOND as SECOND
 
+START = NOW
 Attributes = Mapping[str, AttributeValue]
 PROCESS: Attributes = {"host.name": "n1", "process.pid": 7, "process.creation.time": "2026-01-01T00:00:00Z"}
 EXIT = Ending("exit")

@@ -5,6 +5,7 @@ import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from typing import Any
 
 import grpc
 import pytest
@@ -212,7 +213,7 @@ async def only_spans(sink: GrpcSink, port: int) -> AsyncIterator[None]:
 
 
 async def test_metrics_that_nobody_wants_cost_no_span_of_an_outage(unused_tcp_port: int) -> None:
-    config = {
+    config: dict[str, Any] = {
         "retry_on_failure": {"initial_interval": "50ms", "max_interval": "100ms", "max_elapsed_time": "0s"},
         "sending_queue": {"queue_size": 100},
     }

@@ -4,6 +4,7 @@ Delta input: only an exact repetition is dropped.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,7 +32,7 @@ def explicit(
     *,
     temporality: AggregationTemporality.ValueType = DELTA,
     start: int = 1,
-    **fields: float,
+    **fields: Any,
 ) -> Metric:
     metric = otlp.histogram("latency", bounds, counts, time=0, temporality=temporality)
     more = HistogramDataPoint(start_time_unix_nano=start, **fields)  # sum, min and max

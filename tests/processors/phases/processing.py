@@ -21,10 +21,13 @@ from tests.processors.phases.training import (
 )
 
 
-def make(clock: FakeClock | None = None, meter: Meter | None = None, **settings: object) -> PhasesProcessor:
-    """With the default clock, streams are recordings."""
+def make(**settings: object) -> PhasesProcessor:
+    """A processor whose streams are recordings."""
+    return make_at(FakeClock(START + 365 * 86_400_000 * MS), **settings)
+
+
+def make_at(clock: FakeClock, meter: Meter | None = None, /, **settings: object) -> PhasesProcessor:
     config = PhasesProcessor.Config.model_validate({"interval": "1s", **settings})
-    clock = clock or FakeClock(START + 365 * 86_400_000 * MS)
     return PhasesProcessor(config, make_context("processors", "phases", clock=clock, meter=meter))
 
 

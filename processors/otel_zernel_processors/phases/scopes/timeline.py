@@ -309,7 +309,8 @@ class Timeline:
     def _closed(self, step: Step) -> ClosedStep:
         if self._losses:
             step.losses = [loss for loss in self._losses if loss[0] < step.end and step.start < loss[1]]
-        latest = self._latest[step.thread] = self._latest.pop(step.thread, None) or _LatestSteps()
+        latest = self._latest.pop(step.thread, None) or _LatestSteps()
+        self._latest[step.thread] = latest
         if len(self._latest) > _THREADS:
             del self._latest[next(iter(self._latest))]
         latest.add(step, self._bridge_ns)

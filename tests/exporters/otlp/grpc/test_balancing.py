@@ -6,7 +6,7 @@ import struct
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -169,7 +169,7 @@ async def test_http_names_a_host_that_cannot_be_resolved() -> None:
 async def test_grpc_spreads_over_listed_addresses_unless_it_is_to_pick_the_first(
     balancer: str, counts: list[int]
 ) -> None:
-    options = {"tls": {"insecure": True}, "balancer_name": balancer}
+    options: dict[str, Any] = {"tls": {"insecure": True}, "balancer_name": balancer}
     async with served("grpc") as (port, gateways):
         listed = ",".join(f"{address}:{port}" for address in GATEWAYS)
         async with exporter_of("grpc", f"ipv4:{listed}", **options) as exporter:

@@ -7,6 +7,7 @@ import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zstandard
@@ -87,14 +88,14 @@ async def test_configured_headers_are_sent_and_do_not_replace_our_own() -> None:
 async def test_a_signals_own_endpoint_is_used_unchanged(signal: str, batch: Batch, common: str) -> None:
     sink = HttpSink()
     async with sink.serve() as url:
-        urls = {"endpoint": common, f"{signal}_endpoint": f"{url}/api/push"}
+        urls: dict[str, Any] = {"endpoint": common, f"{signal}_endpoint": f"{url}/api/push"}
         async with exporter_of("http", **urls) as exporter:
             await exporter.export(batch)
     assert [request.path for request in sink.requests] == ["/api/push"]
 
 
 async def test_without_a_common_endpoint_only_the_signals_with_a_url_are_accepted() -> None:
-    def accepted(**urls: str) -> set[str]:
+    def accepted(**urls: Any) -> set[str]:
         return set(exporter_of("http", urls.pop("endpoint", ""), **urls).signals)
 
     url = "http://tempo:4318/v1/traces"

@@ -9,6 +9,7 @@ from otel_zernel_libraries.training.state import SeenProcess, TrainingState
 from otel_zernel_receivers.ebpf.emit.families import WORKER_CPU as WORKER_CPU_FAMILY
 from tests.exporters.live.live_runs import PROCESS, START, Attributes, durations, ended, phase_times, points, step
 from tests.exporters.websocket.feeds import COLLECTIVES, LAUNCHES, explicit, memory, summary
+from tests.otlp import CUMULATIVE
 
 STEPS: Attributes = {"zernel.step.kind": "training"}
 HOST: Attributes = {"host.name": "n1"}

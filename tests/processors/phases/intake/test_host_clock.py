@@ -3,9 +3,9 @@
 import pytest
 
 from otel_zernel.batch import Batch
-from otel_zernel.testing import FakeClock, make_context
+from otel_zernel.testing import FakeClock
 from otel_zernel_processors.phases import PhasesProcessor
-from tests.processors.phases.processing import dropped, feed, last, make
+from tests.processors.phases.processing import dropped, feed, last, make, make_at
 from tests.processors.phases.training import (
     MS,
     START,
@@ -28,8 +28,7 @@ def test_timestamps_in_the_future_make_no_other_data_late() -> None:
 def live_clock(**settings: object) -> tuple[PhasesProcessor, FakeClock]:
     """A processor whose clock shows the time of the spans."""
     clock = FakeClock(START)
-    config = PhasesProcessor.Config.model_validate({"interval": "1s", **settings})
-    return PhasesProcessor(config, make_context("processors", "phases", clock=clock)), clock
+    return make_at(clock, **settings), clock
 
 
 @pytest.mark.parametrize("ahead", [0, 600_000])
@@ -97,8 +96,7 @@ def test_the_wall_clock_does_not_advance_a_recording() -> None:
 def replayed(pace: float, seconds_between: float, age: float) -> int:
     """The steps of a replay whose records arrive this far apart. `age` (s): how old the first data is."""
     clock = FakeClock(START + round(age * 1e9))
-    config = PhasesProcessor.Config.model_validate({"interval": "1s", "pace": pace})
-    processor = PhasesProcessor(config, make_context("processors", "phases", clock=clock))
+    processor = make_at(clock, pace=pace)
     spans = Loop().steps(300).load().spans
     made: list[Batch] = []
     for at in range(0, len(spans), 60):

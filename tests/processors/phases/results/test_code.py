@@ -10,7 +10,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader, NumberDataPoint
 
 from otel_zernel.batch import Batch
-from otel_zernel.testing import Dropped
+from otel_zernel.testing import Dropped, FakeClock
 from otel_zernel_libraries.conditions.values import to_any_value
 from otel_zernel_libraries.training import semconv
 from otel_zernel_libraries.training.causes import Cause, CauseName
@@ -21,7 +21,7 @@ from otel_zernel_processors.phases.results.code import CodeHistory
 from otel_zernel_processors.phases.scopes.steps import Step
 from tests.libraries.training.made_stacks import BACKWARD, LOOP, MAIN, line, stack_time, stacks_of
 from tests.otlp import meaning_of_profiles
-from tests.processors.phases.processing import answer_in, dropped, feed, make, process_in, run
+from tests.processors.phases.processing import answer_in, dropped, feed, make, make_at, process_in, run
 from tests.processors.phases.results.test_device import STEP, STEPS, spans_of_thread, trained
 from tests.processors.phases.training import MS, START, batch_of, records_batch, resource_of
 
@@ -133,7 +133,7 @@ def test_a_malformed_record_is_counted_and_loses_no_other() -> None:
 
 def test_stacks_of_a_process_that_is_not_followed_are_counted_and_are_no_loss() -> None:
     reader = InMemoryMetricReader()
-    processor = make(meter=MeterProvider([reader]).get_meter("test"))
+    processor = make_at(FakeClock(), MeterProvider([reader]).get_meter("test"))
     assert feed(processor, [records(record(stacks_of(FILE_AND_TIMER), 1))]) == []
     assert dropped(processor) == {}
     data = reader.get_metrics_data()
