@@ -4,7 +4,6 @@ import re
 from collections import Counter
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
@@ -156,10 +155,8 @@ def counted(decoded: list[Decoded]) -> Counter[Any]:
     return found
 
 
-@pytest.mark.parametrize("limit", [1 << 20, 10_000, 300])
-@pytest.mark.parametrize("custom_buckets", [False, True])
-@given(messages=st.lists(MESSAGES, min_size=1, max_size=3))
-@settings(max_examples=60, deadline=None)
+@given(st.lists(MESSAGES, min_size=1, max_size=3), st.sampled_from([1 << 20, 10_000, 300]), st.booleans())
+@settings(max_examples=100, deadline=None)
 def test_any_batch_gives_valid_requests_of_both_versions(
     messages: list[MetricsData], limit: int, custom_buckets: bool
 ) -> None:

@@ -96,7 +96,7 @@ def test_exponential_histograms_with_different_offsets_are_added_up() -> None:
         metric.exponential_histogram.data_points.extend(points)
     message = run(processor(*update({"action": "aggregate_labels", "aggregation_type": "sum"})), batch_with(metric))
     [merged] = message.resource_metrics[0].scope_metrics[0].metrics[0].exponential_histogram.data_points
-    assert (merged.count, merged.zero_count, merged.positive.offset) == (7, 3, 0)
+    assert (merged.count, merged.zero_count, merged.positive.offset) == (10, 3, 0)
     assert list(merged.positive.bucket_counts) == [5, 0, 1, 1]
 
 

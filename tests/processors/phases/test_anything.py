@@ -33,7 +33,7 @@ def fill_free_lists() -> None:
     """Python and numpy keep freed memory for reuse: with the first 1,000 histograms up to 20 KB, which is no growth."""
     durations = StepDurations()
     durations.add("training", MS)
-    for _ in range(2_000):
+    for _ in range(1_000):
         durations.metric([], {}, 0, 1)
 
 
@@ -59,7 +59,7 @@ def memory_by_hour(step_ms: int, interval: str) -> Iterator[int]:
 
 @pytest.mark.parametrize(
     ("step_ms", "interval"),
-    [(20_000, "10m"), pytest.param(250, "10s", marks=[pytest.mark.soak, pytest.mark.timeout(3600)])],
+    [(60_000, "10m"), pytest.param(250, "10s", marks=[pytest.mark.soak, pytest.mark.timeout(3600)])],
 )
 def test_a_day_of_steps_needs_no_more_memory_than_some_hours(step_ms: int, interval: str) -> None:
     sizes = list(memory_by_hour(step_ms, interval))
@@ -72,7 +72,7 @@ KINDS = st.sampled_from(["data_loading", "backward", "optimizer", "sync", "colle
 TIMES = st.one_of(st.integers(START - 10**9, START + 10**11), st.integers(0, 2**64 - 1))
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(st.lists(st.tuples(KINDS, TIMES, TIMES, st.integers(0, 3), st.integers(-1, 2)), max_size=40))
 def test_no_spans_raise_an_exception(rows: list[tuple[str, int, int, int, int]]) -> None:
     for kind, start, end, thread, pid in rows:
@@ -89,22 +89,10 @@ def test_no_spans_raise_an_exception(rows: list[tuple[str, int, int, int, int]])
 
 KINDS_OF_SPANS = st.sampled_from(
     [
-        "data_loading",
-        "data_loading",
-        "backward",
-        "optimizer",
-        "operators",
-        "operators",
-        "zero_grad",
-        "ddp",
-        "sync",
-        "collective",
-        "user",
-        "process",
+        *("data_loading", "data_loading", "backward", "optimizer", "operators", "operators"),
+        *("zero_grad", "ddp", "sync", "collective", "user", "process"),
     ]
 )
-
-
 NAMES_OF_SPANS = st.sampled_from(["", "c10d::Work::wait", "c10d::Reducer::finalize_backward", "cudaStreamSynchronize"])
 
 
@@ -145,17 +133,10 @@ OF_PROCESSES = st.sampled_from(
 )
 
 
+INPUTS = ("process.io.wait", "cuda.sync.wait", "ebpf.lost_events", "reading.sequence")
 SIGNALS = st.builds(
     lambda name, rows, pid: gauge_batch(name, rows, process_pid=pid, zernel_gpu_index=0),
-    st.sampled_from(
-        [
-            "zernel.process.io.wait",
-            "zernel.cuda.sync.wait",
-            "zernel.ebpf.lost_events",
-            "zernel.reading.sequence",
-            "hw.energy",
-        ]
-    ),
+    st.sampled_from([f"zernel.{name}" for name in INPUTS] + ["hw.energy"]),
     st.lists(st.tuples(st.integers(0, 5000), st.floats(0, 9)), max_size=5),
     st.integers(1, 3),
 )
@@ -199,6 +180,7 @@ def test_with_any_input_sums_only_grow_and_traces_are_whole(batches: list[Batch]
     assert all(not span.parent_span_id or span.parent_span_id in ids for span in spans)
 
 
+@settings(deadline=None, max_examples=30)
 @given(st.lists(st.sampled_from(["", "a", "b"]), max_size=8))
 def test_data_without_a_host_name_stays_on_one_host(names: list[str]) -> None:
     processor, loop, hosts = make(traces={"sample": 1}), Loop(), set()

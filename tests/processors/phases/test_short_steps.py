@@ -23,7 +23,7 @@ def times_of(batches: list[Batch]) -> dict[tuple[object, object], float]:
 
 @pytest.mark.parametrize("loads", [True, False])
 def test_sums_and_durations_are_those_of_all_steps(loads: bool) -> None:
-    spans = fast_loop(6_000, loads=loads).spans
+    spans = fast_loop(3_000, loads=loads).spans
     some = without_some(spans, "data_loading" if loads else "optimizer", every=4)
     assert len(some) < 0.3 * len(spans)
     whole, sampled = run(spans), run(some)
@@ -43,7 +43,7 @@ def test_sums_and_durations_are_those_of_all_steps(loads: bool) -> None:
         assert sum(one.count for one in trained) == last(made, "zernel.steps", zernel_step_kind="training")
     assert means[1] == pytest.approx(means[0], rel=0.02)
     skipped = last(sampled, "zernel.steps.skipped", zernel_step_kind="training")
-    assert skipped == pytest.approx(0.75 * 6_000, rel=0.03)
+    assert skipped == pytest.approx(0.75 * 3_000, rel=0.05)
     assert last(sampled, "zernel.steps.lossy", zernel_step_kind="training") == 0
 
 

@@ -142,7 +142,7 @@ class _LatestSteps:
     kind: StepKind | Literal[""] = ""
     snapshot: TimedSnapshot | None = None
     """The last one."""
-    samples: ThreadSamples = field(default_factory=ThreadSamples)
+    samples: ThreadSamples | None = None
     environments: deque[int] = field(default_factory=lambda: deque(maxlen=_ENVIRONMENTS))
     """The latest times (ns) between two passes without gradients."""
     short_steps: ShortSteps = field(default_factory=ShortSteps)
@@ -153,6 +153,7 @@ class _LatestSteps:
         self.environments.extend(times_between_passes(step.intervals, bridge_ns))
         step.environments = tuple(self.environments)
         if snapshots := _snapshots_in(step.intervals):  # a step begins where another ends
+            self.samples = self.samples or ThreadSamples()
             step.snapshots = [self.snapshot, *snapshots] if self.snapshot else snapshots
             within = (snapshot for snapshot in step.snapshots if snapshot[0] <= step.end)
             self.snapshot = max(within, key=itemgetter(0), default=snapshots[0])

@@ -150,7 +150,7 @@ async def test_certificates_are_checked_by_the_name_and_not_by_the_address(
                 if name == "gateway.example":
                     await exporter.export(metrics_batch())
                 else:
-                    reason = r"certificate is not valid for 'other\.example'" if transport == "http" else ""
+                    reason = r"certificate is not valid for 'other\.example'" if transport == "http" else "UNAVAILABLE"
                     with pytest.raises(Retryable, match=reason):
                         await exporter.export(metrics_batch())
     assert server.clients == [""]

@@ -87,7 +87,8 @@ def messages_in(
     Raises `AssertionError` after 30 s.
     """
     is_enough = (lambda messages: len(messages) >= enough) if isinstance(enough, int) else enough
-    consumer = Consumer({"bootstrap.servers": ",".join(brokers), "group.id": "reader", "enable.auto.commit": False})
+    options = {"group.id": "reader", "enable.auto.commit": False, "fetch.wait.max.ms": 10}
+    consumer = Consumer({"bootstrap.servers": ",".join(brokers), **options})
     consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
     found: list[Message] = []
     try:

@@ -161,9 +161,9 @@ def test_a_late_host_counts_with_its_last_report() -> None:
 
 def test_a_dead_host_is_silent_and_not_late(caplog: pytest.LogCaptureFixture) -> None:
     """Host b dies after 12 s of a live job, while host a goes on."""
-    job, processor = Job().train(1100), make(interval="10s")
+    job, processor = Job().train(750), make(interval="10s")
     made: list[Batch] = []
-    for at in range(0, 36_000, 500):
+    for at in range(0, 25_000, 500):
         for rank, host in enumerate(HOSTS):
             if host == "a" or at < 12_000:
                 made += processor.process(job.batch(rank, ends=(at, at + 500), host_name=host))
@@ -200,11 +200,15 @@ def test_a_dead_rank_holds_up_no_report(*, reports_end: bool) -> None:
     assert ranks_of(made, "missing")[-1] == 1
 
 
+STEPS = 60
+"""Of a run, which lasts 2 s."""
+
+
 def restarted(communicator: str, names: tuple[str, str] = ("", "")) -> list[list[Batch]]:
     """The batches of two runs of one job with the same settings: other processes, and numbers that begin anew."""
-    first, second = Job(communicator=communicator).train(100), Job(communicator=communicator)
+    first, second = Job(communicator=communicator).train(STEPS), Job(communicator=communicator)
     second.loops = [Loop(now=loop.now + 5000) for loop in first.loops]
-    second.train(100)
+    second.train(STEPS)
     return [
         [*arriving(first, {}, process_creation_time="one", zernel_job_run=names[0])],
         [*arriving(second, {}, process_creation_time="two", zernel_job_run=names[1])],
@@ -235,7 +239,7 @@ def test_collectors_of_one_host_each_make_the_same_ids_in_a_run_and_others_in_th
     for batches in restarted("", names):
         by_host = [[batch for batch in batches if host_of(batch) == host] for host in ("a", "b")]
         roots, others = (of_job(spans_of(feed(make(**ALL), of_host))) for of_host in by_host)
-        assert len(roots.keys() & others.keys()) == 100
+        assert len(roots.keys() & others.keys()) == STEPS
         ids.append({*roots, *others})
     assert not ids[0] & ids[1]
 
@@ -244,7 +248,7 @@ def test_collectors_of_one_host_each_make_the_same_ids_in_a_run_and_others_in_th
 @pytest.mark.parametrize("name", ["", "7.0"])
 def test_a_host_that_starts_late_changes_no_id_of_a_step(communicator: str, name: str) -> None:
     """The collector of host b attaches after 1 s, and its data arrives after the steps of host a are released."""
-    job = Job(communicator=communicator).train(300)
+    job = Job(communicator=communicator).train(150)
     batches: list[Batch] = []
     for at in range(0, int(job.loops[0].now) + 3200, 200):
         for rank, host in enumerate(HOSTS):
@@ -256,7 +260,7 @@ def test_a_host_that_starts_late_changes_no_id_of_a_step(communicator: str, name
     for span in spans:
         ids.setdefault(number_of(span), set()).add(span.trace_id)
     del ids[None]
-    assert len(ids) == 300
+    assert len(ids) == 150
     assert {len(of_number) for of_number in ids.values()} == {1}
 
 
@@ -266,7 +270,7 @@ def test_a_restarted_job_has_one_series_and_the_steps_of_both_runs() -> None:
     for name in JOB_METRICS:
         assert set(times_of(made, name).values()) == {1}, name
     traces = of_job(spans_of(made))
-    assert len(traces) == 200
+    assert len(traces) == 2 * STEPS
     assert {len(named(trace, "step")) for trace in traces.values()} == {4}
     assert {len(named(trace, "job step")) for trace in traces.values()} == {1}
 

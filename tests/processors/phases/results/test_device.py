@@ -1,5 +1,7 @@
 """What the GPU of a process did, by the snapshots of its training thread."""
 
+from functools import cache
+
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
@@ -15,6 +17,7 @@ STEP = 0.04
 """Seconds of a step."""
 
 
+@cache
 def trained(*, launches: int = 100, sync: str = "cudaStreamSynchronize", blocked: float = 0) -> CountedThread:
     """Each step reads a file for 8 ms, launches kernels for 12 ms, and waits 20 ms for the device, or sleeps so long.
 
@@ -46,13 +49,15 @@ def trained(*, launches: int = 100, sync: str = "cudaStreamSynchronize", blocked
 
 def spans_of_thread(thread: CountedThread) -> list[Span]:
     """Its spans, as a receiver sends them."""
-    counted = [(one, unpacked_snapshots([one.snapshots])) for one in thread.intervals]
-    return [
-        OperatorsSpan(1, one.start, one.end, 9, "model", "operator", True, snapshots=snapshots).to_span()
-        if one.kind == "forward"
-        else ThreadSpan(one.kind, one.name, 1, one.start, one.end, snapshots=snapshots).to_span()
-        for one, snapshots in counted
-    ]
+    spans = []
+    for interval in thread.intervals:
+        times, snapshots = (interval.start, interval.end), unpacked_snapshots([interval.snapshots])
+        spans.append(
+            OperatorsSpan(1, *times, 9, "model", "operator", True, snapshots=snapshots).to_span()
+            if interval.kind == "forward"
+            else ThreadSpan(interval.kind, interval.name, 1, *times, snapshots=snapshots).to_span()
+        )
+    return spans
 
 
 def use_of(thread: CountedThread, readings: float | None = None) -> DeviceTimes:
@@ -131,13 +136,12 @@ def test_readings_count_only_within_the_time_that_they_cover() -> None:
 
 
 def test_a_hole_in_the_snapshots_is_undetermined_and_does_not_end_the_window() -> None:
-    thread = trained()
-    whole = use_of(thread)
-    thread.intervals = [
-        one._replace(snapshots=b"") if one.kind == "data_loading" and at % 50 < 5 else one
-        for at, one in enumerate(thread.intervals)
+    whole = use_of(trained())
+    intervals = [
+        interval._replace(snapshots=b"") if interval.kind == "data_loading" and at % 50 < 5 else interval
+        for at, interval in enumerate(trained().intervals)
     ]
-    device = use_of(thread)
+    device = use_of(CountedThread(intervals=intervals))
     assert 0.7 * whole.starved_s.total() < device.starved_s.total() <= whole.starved_s.total()
     assert device.busy_s == pytest.approx(whole.busy_s, rel=0.1)
 
