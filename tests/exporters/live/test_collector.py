@@ -46,7 +46,7 @@ service: {{telemetry: {{metrics: {{level: none}}}}}}
 
 @pytest.mark.skipif(not shutil.which("curl"), reason="needs curl")
 async def test_curl_follows_a_replayed_run_until_all_its_steps_are_there() -> None:
-    async with replaying(20) as url:
+    async with replaying(50) as url:
         curl = await asyncio.create_subprocess_exec(
             *("curl", "-sN", f"{url}/api/live/stream"), stdout=asyncio.subprocess.PIPE, limit=1 << 24
         )

@@ -166,16 +166,6 @@ def test_a_cumulative_histogram_counts_its_increase() -> None:
     assert counted == [(0, 0), (2, 1.5), (2, 1.5), (3, 2.0)]
 
 
-def test_a_start_that_is_computed_anew_for_each_point_is_no_reset() -> None:
-    running, counted = RunningProcessor(), []
-    for number in range(4):
-        metric = explicit([100 + number], [], temporality=CUMULATIVE, start=1000 + number, sum=1.0)
-        metric.histogram.data_points[0].time_unix_nano = 10**9 * (1 + number)
-        running.process(metric)
-        counted.append(running.point().count)
-    assert counted == [0, 1, 2, 3]
-
-
 def test_a_cumulative_series_that_began_after_the_processor_counts_from_its_first_point() -> None:
     running = RunningProcessor()
     running.process(explicit([1], [], temporality=CUMULATIVE, start=running.clock.time_ns(), sum=1))
@@ -183,21 +173,6 @@ def test_a_cumulative_series_that_began_after_the_processor_counts_from_its_firs
     metric.name = "other"
     running.process(metric)
     assert sorted(point.count for point in running.points()) == [0, 5]
-
-
-def test_a_cumulative_exponential_histogram_may_grow_coarser() -> None:
-    running = fed(exponential([1, 1, 1, 1], scale=1, offset=0, zero=1, temporality=CUMULATIVE))
-    running.process(exponential([2, 4], scale=0, offset=0, zero=2, temporality=CUMULATIVE))
-    point = running.point()
-    assert point.count == 3
-    assert quantiles(point)[0] == 0
-    assert 2 < quantiles(point)[1] <= 4.01
-
-
-def test_a_decrease_is_a_reset_even_without_a_new_start() -> None:
-    running = fed(explicit([9], [], temporality=CUMULATIVE, sum=9))
-    running.process(explicit([2], [], temporality=CUMULATIVE, sum=2))
-    assert running.point().count == 2
 
 
 UNSPECIFIED = AggregationTemporality.AGGREGATION_TEMPORALITY_UNSPECIFIED

@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
@@ -39,6 +39,7 @@ def fast(loop: Loop, steps: int, forward: float = 0.5) -> Loop:
     return loop
 
 
+@settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 20), st.floats(0.1, 3), st.floats(0, 30)), min_size=1, max_size=8),
     st.integers(1, 12),

@@ -6,18 +6,14 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_zernel.batch import Batch, points
-from otel_zernel.testing import Dropped, FakeClock, make_context
+from otel_zernel.testing import Dropped
 from otel_zernel_libraries.prometheus import Format, Options, Page
 from otel_zernel_processors.phases import PhasesProcessor
-from tests.processors.phases.training import MS, START, Loop, batch_of, gauge_batch, resource_of, span_of, values_of
+from tests.processors.phases.processing import dropped as counts_of
+from tests.processors.phases.processing import in_pieces, make
+from tests.processors.phases.training import MS, START, Loop, gauge_batch, span_of, values_of
 
 PID = Options(label_names={"process.pid": "pid"})
-
-
-def make(**settings: object) -> PhasesProcessor:
-    config = PhasesProcessor.Config.model_validate({"interval": "1s", "traces": None, **settings})
-    clock = FakeClock(START + 365 * 86_400_000 * MS)
-    return PhasesProcessor(config, make_context("processors", "phases", clock=clock))
 
 
 def made(processor: PhasesProcessor, *batches: Batch) -> Iterator[MetricsData]:
@@ -26,8 +22,13 @@ def made(processor: PhasesProcessor, *batches: Batch) -> Iterator[MetricsData]:
 
 
 def pieces(spans: list[Span], **resource: object) -> Iterator[Batch]:
-    spans = sorted(spans, key=lambda span: span.end_time_unix_nano)
-    yield from (batch_of([span], resource_of(**resource)) for span in spans)  # type: ignore[arg-type]  # attributes
+    return in_pieces(spans, 1, **resource)
+
+
+def updated(page: Page, processor: PhasesProcessor, *batches: Batch) -> None:
+    """The page gets what the processor makes of the batches."""
+    for metrics in made(processor, *batches):
+        page.update(metrics, 0)
 
 
 def beside(seconds: int) -> Iterator[Batch]:
@@ -45,8 +46,7 @@ def test_once_a_rank_is_known_the_series_without_it_end_before_those_with_it() -
     page, processor, loop = Page(PID, dropped), make(), Loop()
     alone = list(pieces(loop.steps(100).spans))
     joined = list(pieces(Loop(now=loop.now).steps(100).spans, zernel_rank=3))
-    for metrics in made(processor, *alone, *joined):
-        page.update(metrics, 0)
+    updated(page, processor, *alone, *joined)
     assert "collision" not in dropped.counts
     assert any("zernel_verdict" in line for line in shown(page))
 
@@ -57,8 +57,7 @@ def test_the_series_of_an_ended_process_stay_for_a_minute() -> None:
     spans = [*ended.spans, span_of("process", 0, ended.now, process_end="exit")]
     last_shown = 0
     for batch in sorted((*pieces(spans, pid=1), *beside(100)), key=_end):
-        for metrics in made(processor, batch):
-            page.update(metrics, 0)
+        updated(page, processor, batch)
         if any('pid="1"' in line for line in shown(page)):
             last_shown = _end(batch)
     seconds = (last_shown - START) / 1e9 - ended.now / 1000
@@ -80,7 +79,7 @@ def test_a_process_that_runs_another_program_has_the_idle_timeout_of_any() -> No
 
 def test_a_process_that_is_active_again_keeps_its_series() -> None:
     before = Loop().steps(100)
-    after = Loop(now=before.now + 15_000).steps(3000)
+    after = Loop(now=before.now + 15_000).steps(960, forward=78)
     spans = [*before.spans, span_of("process", 0, before.now, process_end="exec"), *after.spans]
     batches = sorted((*pieces(spans, pid=1), *beside(110)), key=_end)
     assert not [time for metrics in made(make(), *batches) for time in _times_of_ends(metrics)]
@@ -89,11 +88,9 @@ def test_a_process_that_is_active_again_keeps_its_series() -> None:
 def test_a_change_of_the_source_ends_the_gauges_of_the_old_source() -> None:
     page, processor, loop = Page(PID), make(), Loop(now=5000)
     launches = [gauge_batch("zernel.process.cpu.burst", [(at, 0.02)], process_pid=42) for at in range(0, 5000, 100)]
-    for metrics in made(processor, *launches):
-        page.update(metrics, 0)
+    updated(page, processor, *launches)
     assert any('zernel_phase_source="signals"' in line for line in shown(page))
-    for metrics in made(processor, *pieces(loop.steps(300).spans)):
-        page.update(metrics, 0)
+    updated(page, processor, *pieces(loop.steps(300).spans))
     assert {line.partition("{")[0] for line in shown(page) if 'zernel_phase_source="signals"' in line} <= {
         "zernel_phase_time_seconds_total",
         "zernel_phase_transitions_total",
@@ -110,19 +107,17 @@ def test_a_host_without_processes_is_removed_with_its_series_and_makes_room() ->
     page, processor, loop = Page(PID), make(max_processes=1, idle_timeout="5s"), Loop().steps(100)
     dies = span_of("process", 0, loop.now, process_end="exit")
     power = (gauge_batch("hw.power", [(at, 100.0)], zernel_gpu_index=0) for at in (4000, 8000))
-    for metrics in made(processor, *pieces([*loop.spans, dies], pid=1), *power):
-        page.update(metrics, 0)
+    updated(page, processor, *pieces([*loop.spans, dies], pid=1), *power)
     assert "zernel_scheduler_tasks" in page.render(Format(), 0).decode()
     other = [*pieces(Loop().steps(1).spans, pid=2, host_name="other")]
     assert not [metrics for metrics in made(processor, *other) if metrics.resource_metrics]
-    assert isinstance(processor.context.drop, Dropped)
-    assert dict(processor.context.drop.counts) == {"max_processes": 4}
+    assert counts_of(processor) == {"max_processes": 4}
     for at in (100_000, 164_000, 166_000):
         for batch in processor.tick(START + at * MS):
             page.update(batch.metrics, 0)
     assert not [line for line in page.render(Format(), 0).decode().splitlines() if line.startswith("zernel")]
     list(made(processor, *other))
-    assert dict(processor.context.drop.counts) == {"max_processes": 4}
+    assert counts_of(processor) == {"max_processes": 4}
 
 
 def test_a_host_with_data_is_kept_without_processes() -> None:

@@ -1,12 +1,15 @@
-"""Missing marks: the verdict on a process whose PyTorch does not have them names them."""
+"""Points without a value, and missing marks: the verdict on a process whose PyTorch does not have them names them."""
 
 import pytest
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_zernel.batch import Batch
 from otel_zernel_libraries.training.interval_spans import ThreadSpan
 from otel_zernel_libraries.training.ledger import unpacked_snapshots
+from otel_zernel_processors.phases.intake.inputs import input_points
 from tests.libraries.training.ledger.made_snapshots import NOTHING
+from tests.otlp import data
 from tests.processors.phases.processing import feed, make, run, state
 from tests.processors.phases.training import Loop, batch_of, gauge_batch, interval_of
 
@@ -51,3 +54,13 @@ def test_the_kept_span_of_an_interval_has_no_snapshots() -> None:
     assert unpacked_snapshots([interval.snapshots]) == NOTHING.to_bytes() * 2
     assert interval.span
     assert [pair.key for pair in interval.span.attributes] == ["thread.id", "zernel.interval"]
+
+
+def test_a_point_without_a_recorded_value_is_skipped() -> None:
+    histogram = Metric(name="zernel.cuda.launch.latency")
+    burst = Metric(name="zernel.process.cpu.burst")
+    for points in (histogram.histogram.data_points, burst.gauge.data_points):
+        points.add(flags=1)
+    histogram.histogram.data_points.add(count=3)
+    burst.gauge.data_points.add(as_double=0.5)
+    assert [point.value for point in input_points(data(histogram, burst))] == [3, 0.5]

@@ -344,22 +344,8 @@ def threads(_: Helper) -> Wait:
 WAITS: dict[str, Preparation] = {
     wait.__name__: wait
     for wait in (
-        *(
-            cold_file,
-            cold_map,
-            swap,
-            shared_swap,
-            receive,
-            resolve,
-            pipe,
-            full_pipe,
-            queue,
-            lock,
-            lock_file,
-            sleep,
-            timer,
-            event_loop,
-        ),
+        *(cold_file, cold_map, swap, shared_swap, receive, resolve, pipe, full_pipe),
+        *(queue, lock, lock_file, sleep, timer, event_loop),
         *(fsync, database, command, output, child, event, python, neighbour, interpreter, quota, threads),
     )
 }

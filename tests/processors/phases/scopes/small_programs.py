@@ -92,6 +92,11 @@ class Program:
         with self.span("zero_grad"):
             self.part(Position.ZERO_GRAD, 0.1)
 
+    def train(self) -> None:
+        """All that a step has besides its batch."""
+        self.forward()
+        self.learn()
+
 
 Step = Callable[[Program], None]
 """One step of a program."""
@@ -104,8 +109,7 @@ def makes_batch(on_cpu: float, waits: Mapping[str, float] = _NOTHING, *, loads: 
         if loads:
             program.load()
         program.part(Position.LOAD, on_cpu, waits, **counted)
-        program.forward()
-        program.learn()
+        program.train()
 
     return step
 
@@ -124,8 +128,7 @@ def after_step(
     def step(program: Program) -> None:
         if loads:
             program.load()
-        program.forward()
-        program.learn()
+        program.train()
         program.part(Position.AFTER_STEP, on_cpu, waits, writes=writes, gives=gives, **counted)
 
     return step
@@ -136,8 +139,7 @@ def in_loader(waits: Mapping[str, float], **counted: int) -> Step:
 
     def step(program: Program) -> None:
         program.load(waits, **counted)
-        program.forward()
-        program.learn()
+        program.train()
 
     return step
 
@@ -162,8 +164,7 @@ def rollout(waits: Mapping[str, float], read: int) -> Step:
             with program.span("inference"):
                 program.part(Position.INFERENCE, 0.5, operators=6)
             program.part(Position.ENVIRONMENT, 0.1, waits, read=read)
-        program.forward()
-        program.learn()
+        program.train()
 
     return step
 
@@ -174,8 +175,7 @@ def environment_in_python(program: Program) -> None:
         with program.span("inference", is_over=True):
             program.part(Position.INFERENCE, 1, operators=6)
         program.part(Position.ENVIRONMENT, 0.8)
-    program.forward()
-    program.learn()
+    program.train()
 
 
 def replay_memory(program: Program) -> None:
@@ -187,46 +187,40 @@ def replay_memory(program: Program) -> None:
     program.part(Position.LOAD, 3)
     with program.span("inference", is_over=True):
         program.part(Position.INFERENCE, 0.9, operators=6)
-    program.forward()
-    program.learn()
+    program.train()
 
 
 def batch_of_a_process_beside_a_command(program: Program) -> None:
     """A process makes batches. A command that prints nothing runs after each step."""
-    program.forward()
-    program.learn()
+    program.train()
     program.part(Position.AFTER_STEP, 0.2, {"child": 1}, forks=1)
     program.part(Position.LOAD, 0.2, {"pipe": 12}, read=600)
 
 
 def log_before_features(program: Program) -> None:
     """After the step a line is synchronized to the disk. Then a server sends 4,000 bytes."""
-    program.forward()
-    program.learn()
+    program.train()
     program.part(Position.AFTER_STEP, 0.05, {"file": 12}, writes=12, written=100)
     program.part(Position.LOAD, 0.05, {"socket": 9}, read=4_000)
 
 
 def full_queue_before_a_batch(program: Program) -> None:
     """The queue of a logger's thread is full after the step. Then a batch comes from another thread."""
-    program.forward()
-    program.learn()
+    program.train()
     program.part(Position.AFTER_STEP, 0.05, {"lock": 11}, gives=11)
     program.part(Position.LOAD, 0.05, {"lock": 8})
 
 
 def waits_on_both_sides(program: Program) -> None:
     """After the step a line is synchronized to the disk. The next step begins with a sleep, as of a simulator."""
-    program.forward()
-    program.learn()
+    program.train()
     program.part(Position.AFTER_STEP, 0.02, {"file": 12}, writes=12, written=100)
     program.part(Position.LOAD, 0.02, {"timer": 9}, before=1)
 
 
 def log_before_files(program: Program) -> None:
     """After the step the program sleeps. Then it reads a batch from cached files."""
-    program.forward()
-    program.learn()
+    program.train()
     program.part(Position.AFTER_STEP, 0.05, {"timer": 12})
     program.part(Position.LOAD, 3, read=900_000)
 
@@ -243,16 +237,14 @@ def sleep_before_the_pass(program: Program) -> None:
     """With a DataLoader, the model's own code sleeps before its first operator."""
     program.load()
     program.part(Position.FORWARD, 0.1, {"timer": 14})
-    program.forward()
-    program.learn()
+    program.train()
 
 
 def iterator_in_each_step(program: Program) -> None:
     """`next(iter(loader))`: the loop makes an iterator with workers for each batch, and waits for their end."""
     program.load({"pipe": 4}, read=300)
     program.part(Position.LOAD, 0.3, {"pipe": 9, "child": 0.5})
-    program.forward()
-    program.learn()
+    program.train()
     program.part(Position.AFTER_STEP, 2)
     with program.span("batch", 1):
         program.part(Position.LOAD, 0.01)
@@ -261,8 +253,7 @@ def iterator_in_each_step(program: Program) -> None:
 
 def metric_without_gradients(program: Program) -> None:
     """An accuracy under `torch.no_grad` after the step, which adds to two sums."""
-    program.forward()
-    program.learn()
+    program.train()
     program.part(Position.AFTER_STEP, 9, operators=3)
     with program.span("in_place", 2):
         program.part(Position.AFTER_STEP, 0.2, operators=2)
@@ -276,8 +267,7 @@ def metric_with_a_loader(program: Program) -> None:
 
 def decision_at_random(program: Program) -> None:
     """A random number of PyTorch decides what a long step of a game does, after the optimizer."""
-    program.forward()
-    program.learn()
+    program.train()
     with program.span("batch", 1):
         program.part(Position.AFTER_STEP, 0.002)
     program.part(Position.AFTER_STEP, 12)
@@ -285,8 +275,7 @@ def decision_at_random(program: Program) -> None:
 
 def synthetic_batch(program: Program) -> None:
     """A batch of random vectors and classes, after a pause."""
-    program.forward()
-    program.learn()
+    program.train()
     program.part(Position.AFTER_STEP, 0, {"timer": 5})
     with program.span("noise", 2):
         program.part(Position.LOAD, 3)
@@ -299,15 +288,13 @@ def noise_after_a_loader(program: Program) -> None:
     with program.span("noise", 2):
         program.part(Position.FORWARD, 1.5, compiled=2)
     program.part(Position.FORWARD, 1, compiled=2)
-    program.forward()
-    program.learn()
+    program.train()
 
 
 def averages_by_hand(program: Program) -> None:
     """An exponential average of the weights, by hand."""
     program.load()
-    program.forward()
-    program.learn()
+    program.train()
     with program.span("in_place", 8):
         program.part(Position.AVERAGE, 2, operators=8)
 

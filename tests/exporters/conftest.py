@@ -1,4 +1,4 @@
-"""Fixtures of the OTLP exporters' tests."""
+"""Fixtures of the tests of exporters."""
 
 from pathlib import Path
 
