@@ -8,8 +8,7 @@ from otel_zernel.component import Finding
 from otel_zernel.errors import CannotStart
 from otel_zernel_libraries.clients.kubernetes.credentials import SERVICE_ACCOUNT
 from otel_zernel_processors.kubernetes.config import KubernetesApiConfig, KubernetesProcessorConfig
-from otel_zernel_processors.kubernetes.pods.log_folders import pods_with_logs
-from otel_zernel_processors.kubernetes.pods.own_pod import NODE_NAME, own_pod
+from otel_zernel_processors.kubernetes.pods.local_pods import NODE_NAME, own_pod, pods_with_logs
 from otel_zernel_processors.kubernetes.pods.watch import access_of
 
 

@@ -15,11 +15,10 @@ from otel_zernel_processors.kubernetes.config import KubernetesProcessorConfig
 from otel_zernel_processors.kubernetes.doctor import findings
 from otel_zernel_processors.kubernetes.enrichment import PodAttributes
 from otel_zernel_processors.kubernetes.gpus.devices import GpuBoards
-from otel_zernel_processors.kubernetes.gpus.holders import GpuHolder, fits
-from otel_zernel_processors.kubernetes.gpus.report import GpuPodReport
+from otel_zernel_processors.kubernetes.gpus.holders import GpuHolder, GpuPodReport, fits
 from otel_zernel_processors.kubernetes.lookup import PodLookup
 from otel_zernel_processors.kubernetes.places.processes import ProcessKey, ProcessPlaces
-from otel_zernel_processors.kubernetes.pods.own_pod import NODE_NAME
+from otel_zernel_processors.kubernetes.pods.local_pods import NODE_NAME
 from otel_zernel_processors.kubernetes.pods.pod_table import PodTable
 from otel_zernel_processors.kubernetes.resources import ResourceNames, process_points
 from otel_zernel_processors.kubernetes.seen import SeenResources

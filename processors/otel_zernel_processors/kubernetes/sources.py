@@ -24,8 +24,7 @@ from otel_zernel_processors.kubernetes.declared import FAILURES, FORGOTTEN, OUTC
 from otel_zernel_processors.kubernetes.gpus.holders import GpuHolder, HolderHistory, Kubelet
 from otel_zernel_processors.kubernetes.lookup import PodLookup
 from otel_zernel_processors.kubernetes.places.processes import ProcessKey, ProcessPlace, ProcessPlaces
-from otel_zernel_processors.kubernetes.pods.log_folders import pods_with_logs
-from otel_zernel_processors.kubernetes.pods.own_pod import own_pod
+from otel_zernel_processors.kubernetes.pods.local_pods import own_pod, pods_with_logs
 from otel_zernel_processors.kubernetes.pods.pod import KubernetesPod
 from otel_zernel_processors.kubernetes.pods.pod_table import PodTable
 from otel_zernel_processors.kubernetes.pods.watch import PodWatch

@@ -9,8 +9,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from otel_zernel.batch import Batch
 from otel_zernel_libraries.training.hangs import RankSigns
 from otel_zernel_processors.phases.alignment.job_steps import seed_of
-from otel_zernel_processors.phases.alignment.rank_step import RankStep, RankSteps
-from otel_zernel_processors.phases.alignment.sequences import first_number
+from otel_zernel_processors.phases.alignment.rank_step import RankStep, RankSteps, first_number
 from otel_zernel_processors.phases.config import PhasesConfig, ns
 from otel_zernel_processors.phases.emit.durations import StepDurations
 from otel_zernel_processors.phases.emit.merged_steps import StepMerger

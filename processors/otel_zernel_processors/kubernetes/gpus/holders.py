@@ -3,18 +3,23 @@
 The numbers of its messages are those of pkg/apis/podresources/v1/api.proto in the kubelet. Other fields are skipped.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from google.protobuf.message import DecodeError as ProtobufError
 
+from otel_zernel.batch import Batch
 from otel_zernel.errors import NoAnswer
+from otel_zernel.otlp import points as otlp
+from otel_zernel.otlp.staleness import encode_staleness
+from otel_zernel.protobuf import delimited
 from otel_zernel.runtime.threads import run_in_thread
 from otel_zernel.text import printable
 from otel_zernel_libraries.protobuf import declared_file, message_of
 from otel_zernel_processors.kubernetes.config import PodResourcesConfig
+from otel_zernel_processors.kubernetes.declared import GPU_POD
 from otel_zernel_processors.kubernetes.gpus.devices import GpuDevice, claimed_device, plugin_device
 
 if TYPE_CHECKING:  # importing gRPC takes 27 MB, and most configurations need no GPUs
@@ -169,3 +174,28 @@ class Kubelet:
 def fits(patterns: Iterable[str], name: str) -> bool:
     """Whether the name has the form of one of the patterns."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+SCOPE = otlp.Scope("otel_zernel_processors.kubernetes")
+_DESCRIPTOR = otlp.Descriptor(GPU_POD.name, GPU_POD.unit, "gauge", GPU_POD.description)
+
+
+class GpuPodReport:
+    """One point for each holder of a GPU, and staleness points for those that hold it no more."""
+
+    def __init__(self, resource: Mapping[str, str]) -> None:
+        self._resource = otlp.encode_resource(resource)
+        self._series: set[bytes] = set()
+
+    def batch(self, holders: Iterable[Mapping[str, str]], now_ns: int) -> Batch | None:
+        """The batch for holders with these attributes. None if there is nothing to report."""
+        present = {otlp.encode_point_attributes(attributes) for attributes in holders}
+        period = otlp.Period(0, now_ns)
+        points = [otlp.encode_number_point(one, 1, period) for one in sorted(present)]
+        ends = [delimited(1, one + encode_staleness("gauge", now_ns)) for one in sorted(self._series - present)]
+        self._series = present
+        if not (points or ends):
+            return None
+        metric = otlp.encode_metric(_DESCRIPTOR, b"".join((*points, *ends)))
+        encoded = otlp.encode_resource_metrics(self._resource, SCOPE, [metric])
+        return Batch.encoded("metrics", encoded, len(points) + len(ends))

@@ -19,13 +19,12 @@ from otel_zernel_libraries.training.ledger import (
 from otel_zernel_processors.phases.intake.inputs import PROBE_HITS, PROBE_TIME, InputPoint
 from otel_zernel_processors.phases.intake.intervals import WORK, ThreadInterval
 from otel_zernel_processors.phases.scopes.attribution import Attribution, attribute
+from otel_zernel_processors.phases.scopes.counters import ProbeTime, Throttling
 from otel_zernel_processors.phases.scopes.followed import FollowedThreads
 from otel_zernel_processors.phases.scopes.gaps import times_between_passes
-from otel_zernel_processors.phases.scopes.probe_time import ProbeTime
 from otel_zernel_processors.phases.scopes.short_steps import Repeated, ShortSteps
 from otel_zernel_processors.phases.scopes.steps import Step, StepKind
 from otel_zernel_processors.phases.scopes.structure import events_of
-from otel_zernel_processors.phases.scopes.throttling import Throttling
 from otel_zernel_processors.phases.scopes.time_ranges import TimeRange, length, union
 
 _COLLECTIVES = 1024

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from otel_zernel_processors.kubernetes.pods.log_folders import pods_with_logs
-from otel_zernel_processors.kubernetes.pods.own_pod import own_pod
+from otel_zernel_processors.kubernetes.pods.local_pods import own_pod, pods_with_logs
 from otel_zernel_processors.kubernetes.pods.pod import KubernetesPod, job_of, pod_of
 from tests.processors.kubernetes.items import CONTAINER, UID, pod_item
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from otel_zernel_processors.phases.alignment.inference import Meeting, offset
+from otel_zernel_processors.phases.alignment.job_steps import Meeting, offset
 
 STEP = 40_000_000
 

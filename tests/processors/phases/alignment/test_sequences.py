@@ -1,8 +1,7 @@
 """The number of a step: that of its first collective on the largest communicator."""
 
 from otel_zernel_libraries.training.interval_spans import CollectiveSpan
-from otel_zernel_processors.phases.alignment.rank_step import RankSteps
-from otel_zernel_processors.phases.alignment.sequences import CollectiveNumber, first_number
+from otel_zernel_processors.phases.alignment.rank_step import CollectiveNumber, RankSteps, first_number
 from otel_zernel_processors.phases.intake.intervals import ThreadInterval
 from otel_zernel_processors.phases.scopes.steps import Step
 from otel_zernel_processors.phases.scopes.timeline import ClosedStep

@@ -10,7 +10,7 @@ from otel_zernel_libraries.training.ledger import Activity, Position
 from otel_zernel_processors.phases.intake.inputs import PROBE_HITS, PROBE_TIME, InputPoint
 from otel_zernel_processors.phases.results.device import DeviceTimes
 from otel_zernel_processors.phases.results.measured import MeasuredProcess
-from otel_zernel_processors.phases.scopes.probe_time import ProbeTime
+from otel_zernel_processors.phases.scopes.counters import ProbeTime
 from otel_zernel_processors.phases.scopes.timeline import ClosedStep, Timeline
 from tests.libraries.training.ledger.made_snapshots import NOTHING
 from tests.processors.phases.scopes.counted_thread import CountedThread, ledger_of

@@ -1,5 +1,8 @@
-"""The collector's own pod, from the downward API: environment variables and files, without any permission."""
+"""The pods that are known without any permission in Kubernetes: those of this node, from the kubelet's folder of logs,
+and the collector's own, from the downward API's environment variables and files.
+"""
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -49,3 +52,14 @@ def _character(found: re.Match[str]) -> str:
     if code[0] in "xuU" and len(code) > 1:
         return chr(int(code[1:], 16)) if int(code[1:], 16) <= 0x10FFFF else "\ufffd"
     return _CHARACTERS.get(code, code)
+
+
+def pods_with_logs(folder: Path) -> list[KubernetesPod]:
+    """The pods that have a folder `NAMESPACE_POD_UID` (pkg/kubelet/kuberuntime/helpers.go, `BuildPodLogsDirectory`).
+
+    Raises `OSError` if the folder cannot be read.
+    """
+    with os.scandir(folder) as entries:
+        parts = [entry.name.split("_") for entry in entries]
+    # Names in Kubernetes have no underscore.
+    return [KubernetesPod(namespace, name, uid) for namespace, name, uid in filter(lambda one: len(one) == 3, parts)]

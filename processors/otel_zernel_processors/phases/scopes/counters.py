@@ -1,7 +1,7 @@
-"""Divides the waits of a thread for a CPU by the time for which quotas stopped its control group.
+"""What the counters of a process, which come with each reading, tell about the time of its threads.
 
-The scheduler counts a stopped thread as waiting. Only the counters of its group, which come with each reading, tell the
-quota from other threads.
+The scheduler counts a thread that a quota stopped as waiting for a CPU: only the counters of its control group tell the
+quota from other threads. A hit of the receiver's probes takes time of the process.
 """
 
 from collections import deque
@@ -9,7 +9,35 @@ from dataclasses import dataclass
 from typing import Final
 
 from otel_zernel_libraries.training.ledger import Activity, Segment
-from otel_zernel_processors.phases.intake.inputs import CPU_TAKEN_TIME, InputPoint
+from otel_zernel_processors.phases.intake.inputs import CPU_TAKEN_TIME, PROBE_HITS, PROBE_TIME, InputPoint
+
+_KEPT: Final = 0.98
+"""The weight of the readings before, for each new one: a program changes."""
+
+
+class ProbeTime:
+    """The mean time of a hit over the latest readings."""
+
+    def __init__(self) -> None:
+        self._sums = {PROBE_HITS: 0.0, PROBE_TIME: 0.0}
+        self._totals: dict[str, float] = {}
+        """The latest points that are cumulative."""
+
+    def add(self, point: InputPoint) -> None:
+        """Adds a point of one of both counters."""
+        increase = point.value
+        if not point.delta:
+            before = self._totals.get(point.name, increase)
+            self._totals[point.name] = increase
+            increase = max(increase - before, 0.0)
+        self._sums[point.name] = self._sums[point.name] * _KEPT + increase
+
+    @property
+    def of_hit(self) -> float:
+        """ns; 0 if it is not known."""
+        hits = self._sums[PROBE_HITS]
+        return self._sums[PROBE_TIME] / hits * 1e9 if hits > 0 else 0.0
+
 
 _READINGS: Final = 256
 """Number of readings that are kept."""
