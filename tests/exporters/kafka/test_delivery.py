@@ -67,10 +67,11 @@ async def test_it_starts_while_the_brokers_are_down_and_delivers_when_they_are_u
 
 CORRECTABLE = {
     17: "the broker refuses the name of the topic",
-    TOPIC_AUTHORIZATION_FAILED: "the user may not use this topic: add an ACL",
     44: "policy",
     76: "compression",
+    TOPIC_AUTHORIZATION_FAILED: "the user may not use this topic: add an ACL",
 }
+"""The last one is remembered by the client for a moment."""
 
 
 async def test_a_failure_that_somebody_can_correct_keeps_the_batch_unless_the_user_says_otherwise(
