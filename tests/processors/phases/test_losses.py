@@ -88,7 +88,7 @@ def live(seconds: int, every: int, lost_at: int) -> Iterator[Batch]:
 @pytest.mark.parametrize("every", [1, 10, 30])
 def test_steps_wait_for_the_reading_that_reports_losses(every: int) -> None:
     processor = make(lateness="2s")
-    made = feed(processor, live(90, every, lost_at=30_000))
+    made = feed(processor, live(90, every, lost_at=60_000))
     assert dropped(processor) == {}
     assert last(made, "zernel.steps.lossy", zernel_step_kind="training") == pytest.approx(
         (every * 1000 + 100) / 32.1, abs=2
