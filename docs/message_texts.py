@@ -5,7 +5,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import product
 from pathlib import Path
 
@@ -62,12 +62,22 @@ class SourceFile:
         return "config" in self.path.parts or self.path.stem.endswith(("config", "environment", "types"))
 
     @cached_property
+    def definitions(self) -> list[Function | ast.ClassDef]:
+        """All functions and classes."""
+        return [node for node in ast.walk(self.tree) if isinstance(node, Function | ast.ClassDef)]
+
+    @cached_property
     def functions(self) -> Mapping[str, Function]:
-        return {node.name: node for node in ast.walk(self.tree) if isinstance(node, Function)}
+        return {node.name: node for node in self.definitions if isinstance(node, Function)}
+
+    @cached_property
+    def names(self) -> Mapping[str, ast.expr]:
+        """The values that the file gives to names."""
+        return _assigned(self.tree.body)
 
     def message_classes(self) -> Iterator[tuple[str, tuple[int, str]]]:
         """The classes that get a message: its position among the arguments, and where a user reads it."""
-        for node in ast.walk(self.tree):
+        for node in self.definitions:
             if not isinstance(node, ast.ClassDef):
                 continue
             fields = [_name(one.target) for one in node.body if isinstance(one, ast.AnnAssign)]
@@ -96,8 +106,8 @@ class _Scope:
 
     def value(self, name: str) -> ast.expr | None:
         """The value that the function, else the file, gives to a name."""
-        local = _assigned(ast.walk(self.function)) if self.function else {}
-        return local.get(name) or _assigned(self.file.tree.body).get(name)
+        local = _names_in(self.function) if self.function else {}
+        return local.get(name) or self.file.names.get(name)
 
 
 def source_files() -> list[SourceFile]:
@@ -220,6 +230,11 @@ def _candidates(node: ast.AST, scope: _Scope) -> Iterator[tuple[ast.AST, _Scope]
 def _clean(text: str) -> str:
     """One line, in which values that follow each other are one gap."""
     return re.sub(f"{GAP}+", GAP, " ".join(text.split()))
+
+
+@cache
+def _names_in(function: Function) -> Mapping[str, ast.expr]:
+    return _assigned(ast.walk(function))
 
 
 def _assigned(nodes: Iterable[ast.AST]) -> dict[str, ast.expr]:

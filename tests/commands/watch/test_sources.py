@@ -6,7 +6,6 @@ import json
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from glob import glob
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,10 @@ from otel_zernel.component import Finding
 from otel_zernel.errors import CannotStart, DecodeError
 from otel_zernel.testing import until
 from otel_zernel_commands.watch.sources import SourceOptions, WatchSource, source_of
-from otel_zernel_commands.watch.sources.backoff import ReconnectWait
-from otel_zernel_commands.watch.sources.choosing import RecordingSource, require_probes
+from otel_zernel_commands.watch.sources.choosing import require_probes
 from otel_zernel_commands.watch.sources.live_stream import EventParser, LiveStreamSource, ServerSentEvent
 from otel_zernel_commands.watch.sources.seed_feed import SeedFeedSource, state_of_message
+from otel_zernel_commands.watch.sources.watch_source import ReconnectWait
 from tests.commands.watch.made_states import job_state, rank_id
 
 ROOT = Path(__file__).parents[3]
@@ -270,14 +269,6 @@ async def test_a_recording_is_replayed_into_a_state() -> None:
     assert rank["steps"] == 150
     assert rank["verdict"]["name"] == "input_bound"
     assert source.title == "training_spans.jsonl, replay has ended"
-
-
-def test_the_path_of_a_recording_is_a_name_and_no_pattern(tmp_path: Path) -> None:
-    path = tmp_path / "a [1] ${HOME} *.jsonl"
-    path.write_bytes(RECORDING.read_bytes())
-    settings = RecordingSource(path, 1)._settings()
-    (pattern,) = settings.receivers["otlp_json_file"].config.model_dump()["include"]
-    assert glob(pattern) == [str(path)]  # noqa: PTH207  # as the receiver does
 
 
 async def test_a_saved_state_is_shown_as_it_was(tmp_path: Path) -> None:

@@ -44,8 +44,6 @@ class FailingDisk(Disk):
         """The errors of the next calls, by the name of the call; 0 for none."""
         self.bad_bytes: range = range(0)
         """The places in every file that cannot be read."""
-        self.always: int = 0
-        """The error of every call, as of a read-only disk."""
 
     def read(self, file: int, length: int, start: int) -> bytes:
         if range(max(start, self.bad_bytes.start), min(start + length, self.bad_bytes.stop)):
@@ -54,7 +52,7 @@ class FailingDisk(Disk):
 
     def _call(self, name: str) -> None:
         self.calls[name] += 1
-        error = self.always or (self.errors[name].pop(0) if self.errors[name] else 0)
+        error = self.errors[name].pop(0) if self.errors[name] else 0
         if error:
             raise OSError(error, os.strerror(error))
 

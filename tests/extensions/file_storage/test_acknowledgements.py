@@ -25,13 +25,6 @@ def log(tmp_path: Path) -> AcknowledgementLog:
     return log
 
 
-def test_entries_are_read_back(log: AcknowledgementLog, tmp_path: Path) -> None:
-    log.add([(3, 4)], 9)
-    log.add([(1, 1), (2, 2)], 12)
-    log.close()
-    assert Acknowledged.read(tmp_path) == Acknowledged([(1, 4)], 12, complete=True)
-
-
 def test_a_log_that_has_grown_is_written_anew_and_says_the_same(log: AcknowledgementLog, tmp_path: Path) -> None:
     for round_ in range(60):
         log.add([(n, n) for n in range(round_ * 2000 + 1, round_ * 2000 + 2001, 2)], round_ * 2000 + 2000)

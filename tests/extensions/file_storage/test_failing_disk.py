@@ -84,25 +84,6 @@ async def test_records_of_a_failed_sync_never_appear_although_they_cannot_be_cut
         assert journal.damage == ()
 
 
-async def test_a_disk_that_becomes_read_only_refuses_delivers_and_recovers_by_itself(
-    tmp_path: Path, disk: FailingDisk
-) -> None:
-    async with opened(tmp_path / "q", disk=disk) as journal:
-        records = [await journal.append("metrics", b"%d" % n, 1) for n in range(5)]
-        disk.always = errno.EROFS
-        with pytest.raises(StorageFailed, match="Read-only file system"):
-            await journal.append("metrics", b"refused", 1)
-        assert [journal.read(record) for record in records] == [b"%d" % n for n in range(5)]
-        for record in records[:3]:
-            journal.remove(record)
-        disk.always = 0
-        await until(lambda: journal.problem is None)
-        await journal.append("metrics", b"after", 1)
-    async with opened(tmp_path / "q") as journal:
-        assert contents(journal) == [b"3", b"4", b"after"]
-        assert journal.damage == ()
-
-
 async def test_removals_that_could_not_be_noted_are_noted_later(tmp_path: Path, disk: FailingDisk) -> None:
     async with opened(tmp_path / "q", disk=disk) as journal:
         records = [await journal.append("metrics", b"%d" % n, 1) for n in range(5)]

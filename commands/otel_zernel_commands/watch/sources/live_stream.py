@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_zernel.errors import CannotStart, DecodeError
 from otel_zernel.text import one_line, shown_url, visible, without_secrets
-from otel_zernel_commands.watch.sources.backoff import ReconnectWait
-from otel_zernel_commands.watch.sources.watch_source import WatchSource
+from otel_zernel_commands.watch.sources.watch_source import ReconnectWait, WatchSource
 from otel_zernel_libraries.serving.api.live import SCHEMA, apply_delta
 
 if TYPE_CHECKING:

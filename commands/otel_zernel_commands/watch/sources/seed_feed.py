@@ -9,9 +9,8 @@ from typing import Any, Final
 from otel_zernel.errors import CannotStart
 from otel_zernel.text import one_line, shown_url, visible, without_secrets
 from otel_zernel_commands.watch.reading import as_number, number, rows, text
-from otel_zernel_commands.watch.sources.backoff import ReconnectWait
 from otel_zernel_commands.watch.sources.live_stream import token_of
-from otel_zernel_commands.watch.sources.watch_source import WatchSource
+from otel_zernel_commands.watch.sources.watch_source import ReconnectWait, WatchSource
 from otel_zernel_libraries.extras import missing_packages
 
 _MOST_BYTES: Final = 4 << 20

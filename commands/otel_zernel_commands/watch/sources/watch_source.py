@@ -1,5 +1,6 @@
-"""The contract of a source of live states."""
+"""The contract of a source of live states, and the waits of those that connect again."""
 
+import random
 import time
 from abc import ABC, abstractmethod
 from typing import Any
@@ -28,3 +29,23 @@ class WatchSource(ABC):
     def now_ms(self) -> float:
         """Now, by the clock of the source (Unix time, ms)."""
         return time.time() * 1000
+
+
+_FIRST, _MOST = 1.0, 30.0
+"""Seconds."""
+
+
+class ReconnectWait:
+    """Times before a new connection: 1 s, doubling to 30 s, and 1 s again after a good message."""
+
+    def __init__(self) -> None:
+        self._next = _FIRST
+
+    def reset(self) -> None:
+        """A good message has come."""
+        self._next = _FIRST
+
+    def take(self) -> float:
+        """The next time, 10 % more or less, so that many readers do not come back at once."""
+        wait, self._next = self._next, min(self._next * 2, _MOST)
+        return wait * random.uniform(0.9, 1.1)  # noqa: S311  # no secret
