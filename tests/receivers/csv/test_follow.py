@@ -2,8 +2,9 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import resource
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ import pytest
 
 from otel_zernel.component import Context
 from otel_zernel.errors import CannotStart
-from otel_zernel.testing import Downstream, until
+from otel_zernel.testing import Downstream, FakeClock, make_context, until
+from otel_zernel_libraries.files.growing import GRACE
 from tests.background import in_background
 from tests.receivers.csv.running import HEADER, LAYOUT, append, receiver, rows, values_of
 
@@ -137,3 +139,33 @@ async def test_a_file_that_cannot_be_followed_is_an_error_at_the_start(tmp_path:
     path.write_text("nonsense\n1,2,3\n")
     with pytest.raises(CannotStart, match="has no column 't'"):
         await receiver(files=[str(path)], layout=LAYOUT, follow=True).run(Downstream())
+
+
+async def test_running_out_of_descriptors_repeats_no_row_and_is_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, clock = tmp_path / "a.csv", FakeClock()
+    path.write_text(HEADER + rows(0, 1))
+    async with following(tmp_path / "*.csv", context=make_context(id_="csv", clock=clock)) as followed:
+        await followed.values(1)
+        with path.open("a") as file, no_descriptors():
+            file.write(rows(1, 2))
+            file.flush()
+            began = clock.monotonic()
+            await until(lambda: clock.monotonic() > began + 4 * GRACE)
+        (tmp_path / "b.csv").write_text(HEADER + rows(2, 3))
+        assert await followed.values(3) == [0, 1, 2]
+    assert caplog.messages == [f"cannot list {tmp_path}: Too many open files"]
+
+
+@contextmanager
+def no_descriptors() -> Iterator[None]:
+    """The process cannot open any file."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    spare = os.open("/dev/null", os.O_RDONLY)
+    os.close(spare)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (spare, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
