@@ -278,7 +278,7 @@ def _entries(job: Job, cause: Cause, rank: int, gone: Floats) -> _Entries:
             waits += seconds
             waiting.add_scaled(stacks, seconds)
         elif moment.position is Position.BACKWARD and moment.activity in _OF_PASS:
-            entries.add_scaled([one for one in stacks if is_of_hook(one[0].lines)], seconds)
+            entries.add_scaled([one for one in stacks if is_of_hook(one[0].lines)], seconds, math.inf)
         else:
             part = seconds / max(job.a_step(job.spent[rank, :, job.index(moment)]), _NOTHING)
             entries.add_scaled(stacks, seconds, part)

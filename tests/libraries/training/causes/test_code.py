@@ -282,8 +282,10 @@ def test_operators_of_hooks_are_no_part_of_a_backward_pass(inner: tuple[CodeLine
     whole = next(one.seconds for one in HEALTHY if one.position is Position.BACKWARD)
     beside = next(one.seconds for one in USUAL if one.position is Position.BACKWARD)
     stack = (*inner, ENGINE, BACKWARD, line(70), MAIN)
-    causes = answered(Plan(HEALTHY), [PlacedStack(beside, Activity.OPERATOR, stack, Position.BACKWARD)])
-    assert [one.gain for one in causes] == ([pytest.approx(share * whole, rel=0.05)] if share else [])
+    waits = Part(Position.BACKWARD, Activity.CPU_WAIT, 2 * whole)
+    answers = answered(Plan((*HEALTHY, waits)), [PlacedStack(beside, Activity.OPERATOR, stack, Position.BACKWARD)])
+    causes = [one for one in answers if one.cause is CauseName.SEGMENT]
+    assert [one.gain for one in causes] == ([pytest.approx(share * 3 * whole, rel=0.05)] if share else [])
     assert all(one.advice[0].startswith("Remove the hook") for one in causes)
     assert all(one.lines[0].seconds == pytest.approx(one.gain, rel=0.05) for one in causes)
 
