@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks import BenchmarkRow
 from benchmarks.ebpf.probed_calls import compiled, time_calls
-from otel_zernel_receivers.ebpf.kernel.libbpf import Object
+from otel_zernel_receivers.ebpf.kernel.libbpf import AttachType, Object
 from otel_zernel_receivers.ebpf.kernel.versions import CHEAPEST, RUNNING, SESSION_CONTEXT
 from otel_zernel_receivers.ebpf.probes.attach_modes import AttachPoint, Mode, attach
 from otel_zernel_receivers.ebpf.probes.calls import Flag, Operation
@@ -44,7 +44,7 @@ def run() -> list[BenchmarkRow]:
         executable = compiled(Path(folder))
         with executable.open("rb") as file:
             places = find_attach_points(file.fileno(), (probe,)).probed
-        parts = stack.enter_context(_loaded(Path(folder)))
+        parts = stack.enter_context(closing(_loaded(Path(folder))))
         whole = stack.enter_context(closing(load(Limits(), (Mode.SESSION,)))).bpf
         best = _best(executable, places, {name: whole if name == "probe" else parts for name in PARTS})
     rows, before = [], best["nothing"]
@@ -62,7 +62,7 @@ def _loaded(folder: Path) -> Object:
     subprocess.run([*command, "-o", str(target)], check=True)
     parts = Object(target)
     for program in parts.programs.values():
-        program.prepare_session()
+        program.prepare(AttachType.SESSION)
     parts.load()
     return parts
 

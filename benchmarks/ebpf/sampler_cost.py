@@ -16,8 +16,7 @@ from otel_zernel_receivers.ebpf.kernel.unavailable import Unavailable
 from otel_zernel_receivers.ebpf.probes.attach_modes import SAMPLER
 from otel_zernel_receivers.ebpf.probes.loading import LoadedProbes, load
 from otel_zernel_receivers.ebpf.processes.procfs import ProcessFolder
-from otel_zernel_receivers.ebpf.sampler.clock import attach_clock
-from otel_zernel_receivers.ebpf.sampler.sampler import Sampler
+from otel_zernel_receivers.ebpf.sampler.sampler import Sampler, attach_clock
 from otel_zernel_receivers.ebpf.tables.samples import INTERRUPT_NS
 from otel_zernel_receivers.ebpf.tables.tables import Limits
 

@@ -18,7 +18,7 @@ from otel_zernel_receivers.ebpf.emit.skipped import skipped_sentence
 from otel_zernel_receivers.ebpf.kernel.capabilities import Capability, held
 from otel_zernel_receivers.ebpf.kernel.libbpf_calls import missing, version
 from otel_zernel_receivers.ebpf.kernel.unavailable import BTF, Unavailable, explain
-from otel_zernel_receivers.ebpf.probes.ahead import VerifiedAhead
+from otel_zernel_receivers.ebpf.opening import VerifiedAhead
 from otel_zernel_receivers.ebpf.probes.attach_modes import Mode, too_old_for
 from otel_zernel_receivers.ebpf.probes.cost import ProbeCost
 from otel_zernel_receivers.ebpf.probes.libraries import PROBES, AttachPoints, find_attach_points
@@ -27,8 +27,7 @@ from otel_zernel_receivers.ebpf.probes.marks import sentence
 from otel_zernel_receivers.ebpf.processes.files.file_identity import FileIdentity
 from otel_zernel_receivers.ebpf.processes.files.mappings import open_located
 from otel_zernel_receivers.ebpf.processes.files.used_files import UsedFile
-from otel_zernel_receivers.ebpf.processes.frameworks import coverage
-from otel_zernel_receivers.ebpf.processes.scanner import Scan, ScannedProcess, Scanner, Selection, as_text
+from otel_zernel_receivers.ebpf.processes.scanner import Scan, ScannedProcess, Scanner, Selection, as_text, coverage
 from otel_zernel_receivers.ebpf.tables.tables import Limits
 
 _REQUIRED = {Capability.CAP_BPF: "to load programs", Capability.CAP_PERFMON: "to attach them"}

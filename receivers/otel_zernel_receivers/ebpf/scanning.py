@@ -10,9 +10,8 @@ from otel_zernel_receivers.ebpf.emit.skipped import SkippedLog
 from otel_zernel_receivers.ebpf.probed_files import ProbedFiles
 from otel_zernel_receivers.ebpf.probes.marks import Mark
 from otel_zernel_receivers.ebpf.processes.files.used_files import MappedLibrary
-from otel_zernel_receivers.ebpf.processes.frameworks import coverage
 from otel_zernel_receivers.ebpf.processes.identities import Identities
-from otel_zernel_receivers.ebpf.processes.scanner import Reason, Scan, ScannedProcess, Scanner, Selection
+from otel_zernel_receivers.ebpf.processes.scanner import Reason, Scan, ScannedProcess, Scanner, Selection, coverage
 
 
 class SilenceLog:

@@ -23,8 +23,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from otel_zernel_receivers.ebpf.binaries import getter, tail_call
-from otel_zernel_receivers.ebpf.binaries.epilogue import LONGEST, returns_of_true
+from otel_zernel_receivers.ebpf.binaries import code_shapes
 from otel_zernel_receivers.ebpf.binaries.prologue import LOOKAHEAD, Machine, TrapCost, place
 from otel_zernel_receivers.ebpf.binaries.symbol_names import UnreadableElf, find_names
 from otel_zernel_receivers.ebpf.kernel.versions import Version
@@ -141,22 +140,22 @@ class ElfFile:
 
         Parts of the function that are elsewhere (`.cold`) are not searched.
         """
-        if symbol.size > LONGEST:
+        if symbol.size > code_shapes.LONGEST:
             return []
         code = self._read(symbol.offset, min(symbol.size, self._size - symbol.offset))
-        found = returns_of_true(self.machine, code)
+        found = code_shapes.returns_of_true(self.machine, code)
         return [ProbePoint(symbol.offset + at, place(self.machine, code[at:], kernel).cost) for at in found]
 
     def tail_call_point(self, symbol: Symbol, kernel: Version) -> list[ProbePoint]:
         """The place to probe the jump of `symbol`, a function that only calls another; empty if it does more."""
-        code = self._read(symbol.offset, min(tail_call.LOOKAHEAD, self._size - symbol.offset))
-        at = tail_call.tail_call(self.machine, code)
+        code = self._read(symbol.offset, min(code_shapes.LOOKAHEAD, self._size - symbol.offset))
+        at = code_shapes.tail_call(self.machine, code)
         return [] if at is None else [ProbePoint(symbol.offset + at, place(self.machine, code[at:], kernel).cost)]
 
     def returned_field(self, symbol: Symbol) -> int | None:
         """The offset of the field that `symbol` returns, a function that does nothing else; None if it does more."""
-        code = self._read(symbol.offset, min(getter.LOOKAHEAD, self._size - symbol.offset))
-        return getter.returned_field(self.machine, code)
+        code = self._read(symbol.offset, min(code_shapes.LOOKAHEAD, self._size - symbol.offset))
+        return code_shapes.returned_field(self.machine, code)
 
     def file_offset(self, address: int, executable: bool = False) -> int | None:
         """The file offset of a virtual address; None if the file has no bytes there, or no executable ones if asked."""

@@ -169,7 +169,8 @@ class BatchPoints:
                 self._add_number_of(reading.process, families.size, of_size, reading.bytes)
 
     def add_memory(self, reading: MemoryReading) -> None:
-        process, attributes = reading.process, of_device(reading.process.pid, reading.device)
+        process, device = reading.process, "unknown" if reading.device is None else reading.device
+        attributes = of_process(process.pid, (semconv.GPU_INDEX, device))
         self._add_number_of(process, f.MEMORY_USED, attributes, reading.used)
         self._add_number_of(process, f.MEMORY_PEAK, attributes, reading.peak)
         if reading.allocations:
@@ -185,7 +186,8 @@ class BatchPoints:
         self._add_number_of(process, f.IO_WAIT, attributes, reading.io_wait_ns / 1e9)
         self._add_number_of(process, f.CPU_BURST, attributes, reading.last_burst_ns / 1e9)
         if reading.phase_ns:
-            self._add_number_of(process, f.PHASE_ELAPSED, of_phase(process.pid, reading.phase), reading.phase_ns / 1e9)
+            in_phase = of_process(process.pid, phase_of(reading))
+            self._add_number_of(process, f.PHASE_ELAPSED, in_phase, reading.phase_ns / 1e9)
         if reading.reads:
             self._add_number_of(process, f.READ_COUNT, attributes, reading.reads)
             self._add_number_of(process, f.READ_SIZE, attributes, reading.bytes_read)
@@ -197,31 +199,31 @@ class BatchPoints:
         return probe_seconds(self._calls, hits, self._cost, covered.seconds, covered.sampled_seconds)[reading.process]
 
     def add_threads(self, reading: ThreadsReading) -> None:
-        is_sample = not self._coverage.shares.keys().isdisjoint(STATE_GROUPS)
+        sampled = semconv.SAMPLED, not self._coverage.shares.keys().isdisjoint(STATE_GROUPS) or None
         for family, times in ((f.THREAD_TIME, reading.all_ns), (f.LEAD_THREAD_TIME, reading.lead_ns)):
             for state, time_ns in times.items():
-                attributes = of_thread_state(reading.process.pid, state, is_sample)
+                attributes = of_process(reading.process.pid, (semconv.THREAD_STATE, state), sampled)
                 self._add_number_of(reading.process, family, attributes, time_ns / 1e9)
 
     def add_failure(self, reading: FailureReading) -> None:
         family = f.NCCL_ERRORS if reading.flags & Flag.NCCL else f.CUDA_ERRORS
-        pid, error = reading.process.pid, error_type(reading.code, reading.flags)
-        attributes = encode_attributes({"process.pid": pid, "error.type": error}, NUMBER_ATTRIBUTES)
+        attributes = of_process(reading.process.pid, ("error.type", error_type(reading.code, reading.flags)))
         self._add_number_of(reading.process, family, attributes, reading.count)
 
     def add_missing_marks(self, pid: int, process: WatchedProcess | None, marks: Collection[Mark]) -> None:
         resource = self._resource_of(process) if process else service_resource(OWN_SERVICE)
         for mark in sorted(marks):
             is_sampled = mark is Mark.OPERATORS and Group.OPERATORS in self._coverage.shares
-            sampled = {semconv.SAMPLED: True} if is_sampled else {}
-            attributes = encode_attributes({"process.pid": pid, semconv.MARK: mark, **sampled}, NUMBER_ATTRIBUTES)
+            attributes = of_process(pid, (semconv.MARK, mark), (semconv.SAMPLED, is_sampled or None))
             self._on_series(pid, resource, f.MISSING_MARKS, attributes)
             self._add_number(resource, f.MISSING_MARKS, attributes, 1)
 
     def add_samples(self, reading: SamplesReading) -> None:
+        """Without a thread id, those of the threads that make no probed calls."""
         process = reading.process
         for (tid, activity), count in reading.counts.items():
-            self._add_number_of(process, f.SAMPLES, of_running(process.pid, tid, activity), count)
+            attributes = of_process(process.pid, (semconv.THREAD_ID, tid or None), (semconv.ACTIVITY, activity))
+            self._add_number_of(process, f.SAMPLES, attributes, count)
 
     def add_workers(self, reading: WorkersReading) -> None:
         process, attributes = reading.process, of_process(reading.process.pid)
@@ -248,8 +250,10 @@ class BatchPoints:
         most = by_taker.most_common(_MOST_TAKERS)
         rest += by_taker.total() - sum(ns for _, ns in most)
         unnamed = {CpuTaker(TakerKind.SELF): reading.own_ns, CpuTaker(TakerKind.OTHER): rest}
-        for (taker, cgroup), ns in [*most, *(((one, ""), ns) for one, ns in unnamed.items() if ns)]:
-            self._add_number_of(process, f.CPU_TAKEN, of_taker(process.pid, taker, cgroup), ns / 1e9)
+        for (taker, cgroup), ns in [*most, *(((taker, ""), ns) for taker, ns in unnamed.items() if ns)]:
+            named = (semconv.CPU_TAKER_NAME, taker.name or None), (semconv.CPU_TAKER_CGROUP, cgroup or None)
+            attributes = of_process(process.pid, (semconv.CPU_TAKER, taker.kind), *named)
+            self._add_number_of(process, f.CPU_TAKEN, attributes, ns / 1e9)
 
     def add_limits(self, reading: LimitsReading) -> None:
         process, attributes, throttling = reading.process, of_process(reading.process.pid), reading.throttling
@@ -285,8 +289,9 @@ class BatchPoints:
         return Batch.encoded("metrics", encoded, count)
 
     def _attributes_of(self, reading: SeriesReading, field: int) -> bytes:
-        is_sample = self._coverage.is_sample(reading)
-        return of_series(reading.process.pid, reading.operation, reading.phase, is_sample, field)
+        of_operation = f.OPERATION_FAMILIES[reading.operation].attributes.items()
+        sampled = semconv.SAMPLED, self._coverage.is_sample(reading) or None
+        return of_process(reading.process.pid, *of_operation, phase_of(reading), sampled, field=field)
 
     def _add_number_of(self, process: WatchedProcess, family: Descriptor, attributes: bytes, value: float) -> None:
         resource = self._resource_of(process)
@@ -300,57 +305,16 @@ class BatchPoints:
         self._points[resource][family].append(encode_number_point(attributes, value, self._period))
 
 
-# The attributes of points, encoded. Most are those of an earlier point.
+@lru_cache(maxsize=8192)  # most are those of an earlier point; by default there are 512 series alone
+def of_process(pid: int, *attributes: tuple[str, str | int | None], field: int = NUMBER_ATTRIBUTES) -> bytes:
+    """The encoded attributes of a point of a process, without those whose value is None."""
+    given = {name: value for name, value in attributes if value is not None}
+    return encode_attributes({"process.pid": pid, **given}, field)
 
 
-@lru_cache(maxsize=1024)
-def of_taker(pid: int, taker: CpuTaker, cgroup: str) -> bytes:
-    named = {semconv.CPU_TAKER_NAME: taker.name} if taker.name else {}
-    grouped = {semconv.CPU_TAKER_CGROUP: cgroup} if cgroup else {}
-    return encode_attributes({"process.pid": pid, semconv.CPU_TAKER: taker.kind, **named, **grouped}, NUMBER_ATTRIBUTES)
-
-
-@lru_cache(maxsize=1024)  # by default there are 512 series, and some have a size too
-def of_series(pid: int, operation: int, phase: int, is_sample: bool, field: int) -> bytes:
-    attributes: dict[str, str | int] = {
-        "process.pid": pid,
-        **f.OPERATION_FAMILIES[operation].attributes,
-        semconv.PHASE: Phase(phase).name.lower(),
-    }
-    if is_sample:
-        attributes[semconv.SAMPLED] = True
-    return encode_attributes(attributes, field)
-
-
-@lru_cache(maxsize=512)
-def of_process(pid: int) -> bytes:
-    return encode_attributes({"process.pid": pid}, NUMBER_ATTRIBUTES)
-
-
-@lru_cache(maxsize=512)
-def of_phase(pid: int, phase: int) -> bytes:
-    return encode_attributes({"process.pid": pid, semconv.PHASE: Phase(phase).name.lower()}, NUMBER_ATTRIBUTES)
-
-
-@lru_cache(maxsize=1024)
-def of_thread_state(pid: int, state: str, is_sample: bool) -> bytes:
-    attributes: dict[str, str | int] = {"process.pid": pid, semconv.THREAD_STATE: state}
-    if is_sample:
-        attributes[semconv.SAMPLED] = True
-    return encode_attributes(attributes, NUMBER_ATTRIBUTES)
-
-
-@lru_cache(maxsize=1024)
-def of_running(pid: int, tid: int, activity: str) -> bytes:
-    """Without a thread id, the threads that make no probed calls."""
-    thread = {semconv.THREAD_ID: tid} if tid else {}
-    return encode_attributes({"process.pid": pid, **thread, semconv.ACTIVITY: activity}, NUMBER_ATTRIBUTES)
-
-
-@lru_cache(maxsize=512)
-def of_device(pid: int, device: int | None) -> bytes:
-    index = "unknown" if device is None else device
-    return encode_attributes({"process.pid": pid, semconv.GPU_INDEX: index}, NUMBER_ATTRIBUTES)
+def phase_of(reading: SeriesReading | CpuReading) -> tuple[str, str]:
+    """The attribute with the phase."""
+    return semconv.PHASE, Phase(reading.phase).name.lower()
 
 
 def of_end(end: ProcessEnd) -> tuple[str, bool, bytes]:

@@ -112,7 +112,8 @@ class SpanEncoder:
                 self.identities.set_rank(process, *rank_of(fields))
             elif self.identities.is_selected(process) and not _is_usual(fields):
                 if fields.interval == Interval.OPERATORS:
-                    common = self._encode_run(fields, edges.get((fields.tid, begin - self.offset_ns)))
+                    edges_of_run = edges.get((fields.tid, begin - self.offset_ns))
+                    common = run_of(fields, edges_of_run).to_span().SerializeToString()
                 elif fields.interval == Interval.DEVICE:
                     common = device_span_of(fields).to_span().SerializeToString()
                 else:
@@ -151,10 +152,6 @@ class SpanEncoder:
         trace = _trace_id(*self.identities.origin(skipped.process), begin // _WINDOW_NS)
         common = SkippedSpan(skipped.thread, 0, 0, skipped.steps).to_span().SerializeToString()
         return _encode_span(trace, common, begin, end)
-
-    def _encode_run(self, fields: EventFields, edges: bytes | None) -> bytes:
-        """Encodes a run of operators, which few other runs equal."""
-        return run_of(fields, edges).to_span().SerializeToString()
 
 
 def _is_in_place(events: NDArray[Any]) -> NDArray[np.bool_]:

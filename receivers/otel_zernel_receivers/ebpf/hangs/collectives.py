@@ -75,13 +75,11 @@ class OpenCollectives:
     def _of_gloo(self, process: WatchedProcess, now_ns: int) -> Iterator[OpenCollective]:
         row = self._rows.array[process.row]
         world = int(row["world_size"]) or int(row["numbered_ranks"]) & ~_NUMBERED
-        keys = self._works.keys(ADDRESS)
-        of_process = keys[(keys["row"] == process.row) & (keys["generation"] == process.generation)]
-        for value in map(self._works.get, (key.tobytes() for key in of_process)):
-            if value is not None:
-                begin, sequence, tid, operation, ranks, _ = np.frombuffer(value, OPEN_WORK)[0].tolist()
-                seconds = max(now_ns - begin, 0) / 1e9
-                yield gloo_collective(Work(operation, sequence, ranks), world, thread=tid, seconds=seconds)
+        keys, works = self._works.items(ADDRESS, OPEN_WORK)
+        of_process = works[(keys["row"] == process.row) & (keys["generation"] == process.generation)]
+        for begin, sequence, tid, operation, ranks, _ in of_process.tolist():
+            seconds = max(now_ns - begin, 0) / 1e9
+            yield gloo_collective(Work(operation, sequence, ranks), world, thread=tid, seconds=seconds)
 
     def _of_nccl(self, process: WatchedProcess, now_ns: int) -> Iterator[OpenCollective]:
         row = self._rows.array[process.row]

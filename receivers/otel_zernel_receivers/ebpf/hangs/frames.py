@@ -13,12 +13,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from otel_zernel_libraries.training.stacks import MOST_FRAMES, MOST_THREADS
-from otel_zernel_receivers.ebpf.sampler.code_objects import part_of
+from otel_zernel_receivers.ebpf.processes.process_memory import NUMBER, WORD, number_at, part_of
 from otel_zernel_receivers.ebpf.sampler.runtimes import PythonRuntime, threads_of
 from otel_zernel_receivers.ebpf.tables.samples import Place
 
-_WORD: Final = struct.Struct("<Q")
-_TID: Final = struct.Struct("<i")
 _TRIES: Final = 3
 _MOST_READ: Final = 4 * MOST_FRAMES
 """Frames that are read on the way to `MOST_FRAMES`: a call from C adds one that is no function."""
@@ -47,7 +45,7 @@ class PythonThreads:
         states = {}
         for thread, state in threads_of(self._runtime, self._pid, MOST_THREADS).items():
             places = state + self._layout.thread_id + _TID_AFTER_ID, thread + _TID_IN_PTHREAD
-            tid = next((tid for at in places if (tid := self._tid(at)) in own_tids), 0)
+            tid = next((tid for at in places if (tid := number_at(self._pid, at, NUMBER)) in own_tids), 0)
             if tid:
                 states[own_tids[tid]] = state
         return states
@@ -69,27 +67,19 @@ class PythonThreads:
 
     def _frames(self, state: int) -> list[Place]:
         at, places = self._layout, list[Place]()
-        frame = self._word(state + at.frame)
+        frame = number_at(self._pid, state + at.frame)
         if at.is_indirect and frame:
-            frame = self._word(frame + at.frame_in_place)
-        size = max(at.previous, at.code, at.instruction, at.owner) + _WORD.size
+            frame = number_at(self._pid, frame + at.frame_in_place)
+        size = max(at.previous, at.code, at.instruction, at.owner) + WORD.size
         for _ in range(_MOST_READ):
             content = part_of(self._pid, frame, size) if frame and len(places) < MOST_FRAMES else b""
             if len(content) < size:
                 break
             if not at.owner or content[at.owner] != at.shim:
                 (instruction,) = struct.unpack_from("<I" if at.is_number else "<Q", content, at.instruction)
-                places.append(Place(_WORD.unpack_from(content, at.code)[0], instruction))
-            (frame,) = _WORD.unpack_from(content, at.previous)
+                places.append(Place(WORD.unpack_from(content, at.code)[0], instruction))
+            (frame,) = WORD.unpack_from(content, at.previous)
         return places
-
-    def _tid(self, address: int) -> int:
-        content = part_of(self._pid, address, _TID.size)
-        return int(_TID.unpack(content)[0]) if len(content) == _TID.size else 0
-
-    def _word(self, address: int) -> int:
-        content = part_of(self._pid, address, _WORD.size)
-        return int(_WORD.unpack(content)[0]) if len(content) == _WORD.size else 0
 
 
 def _common(before: list[Place], after: list[Place]) -> list[Place]:

@@ -1,7 +1,11 @@
 """The collectives of gloo that a process has begun and not finished, from the stacks of its threads.
 
-    layout = WorkLayout.of(elf, bias)                                   # of libtorch_cpu.so in the process
-    works = works_on(own_pid, layout, words_of(own_pid, stack, SIZE), folder.maps)
+    code = torch_code(proc_root, pid, mappings)
+    words = words_of(own_pid, stack, SIZE)
+    is_on_stack(words, code.waits)                          # the thread waits for other ranks
+    works_on(own_pid, code.works, words, folder.maps)       # in these collectives
+
+The return addresses on a stack show in which functions the thread is. Frames are not unwound.
 
 Probes know only the collectives that began after them. A thread of gloo that moves the data of a collective has the
 address of its `c10d::ProcessGroupGloo::AsyncWork` on its stack, and so has a thread that waits for it. An object is
@@ -11,21 +15,33 @@ the one that it derives from (Itanium C++ ABI, sections 2.5.2 and 2.9.5).
 
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from otel_zernel_receivers.ebpf.binaries.elf import ElfFile
+from otel_zernel_receivers.ebpf.binaries.elf import ElfFile, Symbol
 from otel_zernel_receivers.ebpf.binaries.spellings import beginnings
-from otel_zernel_receivers.ebpf.processes.process_memory import memories_of
-from otel_zernel_receivers.ebpf.sampler.code_objects import part_of
+from otel_zernel_receivers.ebpf.binaries.symbol_names import UnreadableElf
+from otel_zernel_receivers.ebpf.processes.files.mappings import Mapping as MappedFile
+from otel_zernel_receivers.ebpf.processes.files.mappings import locate, open_located
+from otel_zernel_receivers.ebpf.processes.process_memory import WORD, memories_of, number_at, part_of
 
 Words = NDArray[np.uint64]
 
 SIZE: Final = 8_192
 """Bytes of a stack that are searched: the functions of gloo that wait have about 2 KB."""
+_WAITS: Final = (
+    "c10d::Work::wait",
+    "c10d::ProcessGroupGloo::SendWork::wait",
+    "c10d::ProcessGroupGloo::RecvWork::wait",
+    "c10d::Reducer::finalize_backward",
+)
+_MOVES: Final = ("c10d::ProcessGroupGloo::AsyncWork::execute",)
+_LIBRARY: Final = "libtorch_cpu.so"
 _WORK: Final = "_ZTIN4c10d16ProcessGroupGloo9AsyncWorkE"
 _CONTEXT: Final = "_ZTIN4gloo10rendezvous7ContextE"
 """The types of a collective, and of a group of ranks."""
@@ -38,7 +54,6 @@ _FIELDS: Final = 512
 _OBJECT: Final = 2_048
 """Bytes in which it has the address of its group."""
 _WRITABLE: Final = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) rw", re.MULTILINE)
-_WORD: Final = struct.Struct("<Q")
 _TYPE: Final = -8
 """From the first virtual function in the table to the address of the type."""
 _DERIVES_FROM: Final = 16
@@ -78,7 +93,7 @@ class WorkLayout(NamedTuple):
         sequence, operation = (_field(elf, function) for function in (_SEQUENCE, _OPERATION))
         if work is None or sequence is None or operation is None:
             return None
-        if not (-_IS_COMPLETED <= operation < _FIELDS and sequence <= _FIELDS - _WORD.size):
+        if not (-_IS_COMPLETED <= operation < _FIELDS and sequence <= _FIELDS - WORD.size):
             return None
         return cls(work + bias, context + bias if context is not None else 0, sequence, operation)
 
@@ -89,10 +104,44 @@ def _field(elf: ElfFile, function: str) -> int | None:
     return next((field for field in map(elf.returned_field, symbols) if field is not None), None)
 
 
+class TorchCode(NamedTuple):
+    """The code of `torch.distributed` in a process. All empty without it."""
+
+    waits: Sequence[range] = ()
+    """The addresses of the functions in which threads wait for other ranks."""
+    moves: Sequence[range] = ()
+    """The same of those in which threads of gloo move the data of a collective."""
+    works: WorkLayout | None = None
+
+
+def torch_code(proc_root: Path, pid: int, mappings: Iterable[MappedFile]) -> TorchCode:
+    """Finds the code in the mapped files of a process."""
+    for mapping in mappings:
+        if mapping.name == _LIBRARY:
+            with suppress(OSError, UnreadableElf), open_located(locate(proc_root, pid, mapping)) as fd:
+                elf = ElfFile(fd)
+                bias = elf.bias(mapping.ranges[0].start, mapping.ranges[0].offset)
+                symbols = elf.find_beginning(name for function in (*_WAITS, *_MOVES) for name in beginnings(function))
+                waits, moves = (_ranges(symbols, bias, functions) for functions in (_WAITS, _MOVES))
+                return TorchCode(waits, moves, WorkLayout.of(elf, bias))
+    return TorchCode()
+
+
+def _ranges(symbols: Mapping[str, Sequence[Symbol]], bias: int, functions: Iterable[str]) -> list[range]:
+    names = tuple(name.decode() for function in functions for name in beginnings(function))
+    named = (symbol for name, several in symbols.items() if name.startswith(names) for symbol in several)
+    return [range(bias + symbol.address, bias + symbol.address + symbol.size) for symbol in named]
+
+
 def words_of(own_pid: int, stack: int, size: int) -> Words:
     """The words on a stack, by its stack pointer. Raises OSError if the process has ended."""
     content = part_of(own_pid, stack & ~7, size)
     return np.frombuffer(content[: len(content) & ~7], "<u8")
+
+
+def is_on_stack(words: Words, functions: Iterable[range]) -> bool:
+    """Whether one of the functions is on a stack."""
+    return any(bool(((words >= each.start) & (words < each.stop)).any()) for each in functions)
 
 
 def works_on(own_pid: int, layout: WorkLayout, words: Words, maps: bytes) -> list[Work]:
@@ -116,8 +165,8 @@ class _Objects:
     def of_type(self, words: Words, wanted: int) -> Iterator[int]:
         """Those of the words that are addresses of objects of a type, each once, in their order."""
         addresses = self._writable(words)
-        for address, head in zip(addresses, memories_of(self._pid, addresses, _WORD.size), strict=True):
-            if head and self._is_table_of(_WORD.unpack(head)[0], wanted):
+        for address, head in zip(addresses, memories_of(self._pid, addresses, WORD.size), strict=True):
+            if head and self._is_table_of(WORD.unpack(head)[0], wanted):
                 yield address
 
     def work(self, address: int) -> Work | None:
@@ -125,7 +174,7 @@ class _Objects:
         content = part_of(self._pid, address, _OBJECT)
         if len(content) < _FIELDS or content[self._layout.operation + _IS_COMPLETED]:
             return None
-        (sequence,) = _WORD.unpack_from(content, self._layout.sequence)
+        (sequence,) = WORD.unpack_from(content, self._layout.sequence)
         words = np.frombuffer(content[: len(content) & ~7], "<u8")
         return Work(content[self._layout.operation], sequence, self._ranks(words))
 
@@ -150,13 +199,9 @@ class _Objects:
 
     def _is_table_of(self, table: int, wanted: int) -> bool:
         """Whether it is the table of virtual functions of a type, or of one that derives from it."""
-        kind = self._word(table + _TYPE) if abs(table - wanted) < _NEAR else 0
+        kind = number_at(self._pid, table + _TYPE) if abs(table - wanted) < _NEAR else 0
         for _ in range(_MOST_BASES):
             if kind == wanted or abs(kind - wanted) > _NEAR:
                 return kind == wanted
-            kind = self._word(kind + _DERIVES_FROM)
+            kind = number_at(self._pid, kind + _DERIVES_FROM)
         return False
-
-    def _word(self, address: int) -> int:
-        content = part_of(self._pid, address, _WORD.size)
-        return int(_WORD.unpack(content)[0]) if len(content) == _WORD.size else 0

@@ -41,8 +41,16 @@ from otel_zernel_libraries.training.stacks import (
 from otel_zernel_receivers.ebpf.hangs.collectives import gloo_collective
 from otel_zernel_receivers.ebpf.hangs.descriptors import Described, Descriptors
 from otel_zernel_receivers.ebpf.hangs.frames import PythonThreads
-from otel_zernel_receivers.ebpf.hangs.gloo_works import SIZE, Work, WorkLayout, words_of, works_on
-from otel_zernel_receivers.ebpf.hangs.native import TorchCode, is_on_stack, torch_code
+from otel_zernel_receivers.ebpf.hangs.gloo_works import (
+    SIZE,
+    TorchCode,
+    Work,
+    WorkLayout,
+    is_on_stack,
+    torch_code,
+    words_of,
+    works_on,
+)
 from otel_zernel_receivers.ebpf.hangs.tasks import (
     SchedulerClocks,
     Task,
@@ -105,12 +113,23 @@ class Watched:
 
 
 @dataclass
+class _Program:
+    """The code of a process."""
+
+    python: PythonThreads | None
+    folders: LibraryFolders | None = None
+    """None until it has PyTorch."""
+    torch: TorchCode | None = None
+    """None until it is needed."""
+
+
+@dataclass
 class _Tasks:
     """Threads of one process at one moment."""
 
     folder: ProcessFolder
     process: Watched
-    python: PythonThreads | None
+    program: _Program
     states: Mapping[int, int]
     """The addresses of the states of its Python threads, by thread."""
     own: Mapping[int, int]
@@ -124,6 +143,19 @@ class _Tasks:
         """The thread that holds the GIL; 0 if none does."""
         holder = self.python.gil_holder() if self.python else 0
         return next((tid for tid, state in self.states.items() if state == holder), 0)
+
+    def library_folders(self) -> LibraryFolders:
+        """Those of its Python code."""
+        if self.program.folders or not self.python:
+            return self.program.folders or LibraryFolders()
+        folders = LibraryFolders.of(mapping.path for mapping in executable_mappings(self.folder.maps))
+        if folders.pytorch:  # else it may import PyTorch later
+            self.program.folders = folders
+        return folders
+
+    @property
+    def python(self) -> PythonThreads | None:
+        return self.program.python
 
     def waits(self, children: Mapping[int, ProcessFolder]) -> Waits:
         """Finds the object of each wait."""
@@ -168,12 +200,8 @@ class ProcessReader:
         """`folder_of` gives the folder in /proc of a process by its pid in the collector's pid namespace."""
         self._folder_of, self._proc_root, self._budget, self._monotonic = folder_of, proc_root, budget, monotonic
         self._lines, self._clocks = CodeLines(), SchedulerClocks()
-        self._pythons: dict[tuple[int, int], PythonThreads | None] = {}
+        self._programs: dict[tuple[int, int], _Program] = {}
         """By pid and start time."""
-        self._folders: dict[tuple[int, int], LibraryFolders] = {}
-        """Of the processes that have PyTorch. The same keys."""
-        self._torch: dict[tuple[int, int], TorchCode] = {}
-        """The same keys."""
         self._waits: dict[int, dict[int, _Wait]] = {}
         """By pid and thread."""
         self._living: dict[_Job, tuple[float, int]] = {}
@@ -259,25 +287,25 @@ class ProcessReader:
 
     def _tasks(self, folder: ProcessFolder, process: Watched, deadline: float) -> _Tasks:
         """The main thread, those that run Python or have made marks, and others that run or wait for a disk."""
-        python, ids = self._python(folder, process.pid), task_ids(folder)
+        program, ids = self._program(folder, process.pid), task_ids(folder)
         own = own_ids(folder, ids)
-        states = python.states(own) if python else {}
-        found = _Tasks(folder, process, python, states, own)
+        states = program.python.states(own) if program.python else {}
+        of = _Tasks(folder, process, program, states, own)
         shown = {folder.pid, *states, *process.threads}
         for tid in sorted(ids, key=lambda tid: (tid != folder.pid, tid not in shown, tid)):
-            if len(found.tasks) == MOST_THREADS or (found.tasks and self._monotonic() > deadline):
+            if len(of.tasks) == MOST_THREADS or (of.tasks and self._monotonic() > deadline):
                 break
             with suppress(OSError, ValueError):
                 task = read_task(folder, tid, self._clocks if tid in shown else None)
                 if tid in shown or (task.state in _LISTED and not task.is_of_transport):
-                    found.tasks[tid] = task
+                    of.tasks[tid] = task
                 elif task.call == "futex":
-                    found.stacks.append(task.stack)
-        return found
+                    of.stacks.append(task.stack)
+        return of
 
     def _threads(self, of: _Tasks, children: Mapping[int, ProcessFolder], deadline: float) -> Iterator[ThreadNow]:
         waits = of.waits(children)
-        folders = self._library_folders(of.folder, of.process.pid) if of.python else LibraryFolders()
+        folders = of.library_folders()
         before, now = self._waits.pop(of.process.pid, {}), self._monotonic()
         seen = self._waits[of.process.pid] = {}
         while len(self._waits) > _MOST_KNOWN:
@@ -312,37 +340,26 @@ class ProcessReader:
         frames = of.python.frames(of.states[task.tid], is_running=task.is_running)
         return self._lines.of(of.process.pid, of.python.codes, folders, frames)
 
-    def _python(self, folder: ProcessFolder, pid: int) -> PythonThreads | None:
+    def _program(self, folder: ProcessFolder, pid: int) -> _Program:
         key = pid, folder.start_time()
-        if key not in self._pythons:
-            if len(self._pythons) >= _MOST_KNOWN:
-                self._pythons.clear()
-            mappings = interpreter_in(executable_mappings(folder.maps), folder.executable)
-            try:
-                runtime = find_runtime(folder.pid, mappings, self._proc_root, pid)
-            except UnreadablePython:  # the sampler logs and counts it
-                runtime = None
-            self._pythons[key] = PythonThreads(runtime, pid) if runtime else None
-        return self._pythons[key]
+        if key not in self._programs:
+            if len(self._programs) >= _MOST_KNOWN:
+                self._programs.clear()
+            self._programs[key] = _Program(self._python(folder, pid))
+        return self._programs[key]
 
-    def _library_folders(self, folder: ProcessFolder, pid: int) -> LibraryFolders:
-        key = pid, folder.start_time()
-        if key not in self._folders:
-            folders = LibraryFolders.of(mapping.path for mapping in executable_mappings(folder.maps))
-            if not folders.pytorch:  # it may import PyTorch later
-                return folders
-            if len(self._folders) >= _MOST_KNOWN:
-                self._folders.clear()
-            self._folders[key] = folders
-        return self._folders[key]
+    def _python(self, folder: ProcessFolder, pid: int) -> PythonThreads | None:
+        mappings = interpreter_in(executable_mappings(folder.maps), folder.executable)
+        try:
+            runtime = find_runtime(folder.pid, mappings, self._proc_root, pid)
+        except UnreadablePython:  # the sampler logs and counts it
+            return None
+        return PythonThreads(runtime, pid) if runtime else None
 
     def _torch_code(self, of: _Tasks) -> TorchCode:
-        key = of.process.pid, of.folder.start_time()
-        if key not in self._torch:
-            if len(self._torch) >= _MOST_KNOWN:
-                self._torch.clear()
-            self._torch[key] = torch_code(self._proc_root, of.folder.pid, executable_mappings(of.folder.maps))
-        return self._torch[key]
+        if of.program.torch is None:
+            of.program.torch = torch_code(self._proc_root, of.folder.pid, executable_mappings(of.folder.maps))
+        return of.program.torch
 
     def _waits_for_ranks(self, of: _Tasks, task: Task) -> bool:
         """Whether a thread that waits for a lock waits for other ranks."""

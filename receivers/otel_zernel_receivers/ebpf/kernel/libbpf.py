@@ -1,9 +1,10 @@
 """A small binding to libbpf 1.x: load an object, reach its maps, attach its programs.
 
-    with Object(path) as bpf:
+    with closing(Object(path)) as bpf:
         bpf.maps["slots"].max_entries = 1024
+        bpf.programs["probe"].prepare(AttachType.SESSION)
         bpf.load()
-        link = attach_session(bpf.programs["probe"], library, offsets, cookies)
+        link = attach_many(bpf.programs["probe"], AttachType.SESSION, library, offsets, cookies)
 
 Links of uprobe.multi and of sessions are created by bpf(2) directly, since libbpf 1.1 supports neither. A `BpfError`
 includes the messages of libbpf and of the verifier.
@@ -15,20 +16,28 @@ import functools
 import mmap
 import os
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from enum import IntEnum
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from otel_zernel_receivers.ebpf.kernel.libbpf_calls import libbpf
 
+
+class AttachType(IntEnum):
+    """The ways to attach a program to many file offsets by one link: `enum bpf_attach_type`."""
+
+    MULTI = 48
+    """At entries or at returns. Needs Linux 6.6."""
+    SESSION = 57
+    """At entries and returns. Needs Linux 6.13."""
+
+
 _BPF_LINK_CREATE = 28
-_BPF_TRACE_UPROBE_MULTI = 48
-_BPF_TRACE_UPROBE_SESSION = 57
 _BPF_F_UPROBE_MULTI_RETURN = 1
 _LINK_UPROBE_MULTI = struct.Struct("=4I4Q4I")  # of union bpf_attr, as in linux/bpf.h
 
@@ -67,7 +76,6 @@ class Map:
         self._handle = handle
         self.name: str = libbpf().call.bpf_map__name(handle).decode()
         self.value_size: int = libbpf().call.bpf_map__value_size(handle)
-        self.key_size: int = libbpf().call.bpf_map__key_size(handle)
 
     @property
     def fd(self) -> int:
@@ -106,47 +114,31 @@ class Map:
         if code != -errno.ENOENT:
             libbpf().check(code, f"deleting from {self.name}")
 
-    def __iter__(self) -> Iterator[bytes]:
-        """The current keys. Keys that are added or removed during the call may be missing."""
-        found: list[bytes] = []
-        key: bytes | None = None
-        following = ctypes.create_string_buffer(self.key_size)
-        while len(found) < self.max_entries and not libbpf().call.bpf_map_get_next_key(self.fd, key, following):
-            key = following.raw
-            found.append(key)
-        return iter(found)
+    def items(
+        self, keys: np.dtype[Any], values: np.dtype[Any], *, removed: bool = False
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The keys of a hash map and their values, as structs of these types, read in batches; `removed` by it.
+
+        Keys that are added or removed during the call may be missing.
+        """
+        call = libbpf().call
+        read = call.bpf_map_lookup_and_delete_batch if removed else call.bpf_map_lookup_batch
+        bucket = ctypes.create_string_buffer(4)  # where the kernel continues; opaque to us
+        batches: list[tuple[NDArray[Any], NDArray[Any]]] = []
+        since, code = None, 0
+        while not code:
+            count, batch = ctypes.c_uint32(_BATCH), (np.empty(_BATCH, keys), np.empty(_BATCH, values))
+            places = since, bucket, *(array.ctypes.data for array in batch)
+            code = read(self.fd, *places, ctypes.byref(count), None)
+            if code != -errno.ENOENT:  # returned with the last batch
+                libbpf().check(code, f"reading {self.name}")
+            batches.append((batch[0][: count.value], batch[1][: count.value]))
+            since = bucket
+        return np.concatenate([of_keys for of_keys, _ in batches]), np.concatenate([of for _, of in batches])
 
     def keys(self, dtype: np.dtype[Any]) -> NDArray[Any]:
-        """The keys of a hash map as structs of this type, read in batches."""
-        values = ctypes.create_string_buffer(_BATCH * self.value_size)
-        bucket = ctypes.create_string_buffer(4)  # where the kernel continues; opaque to us
-        found: list[NDArray[Any]] = []
-        since, code = None, 0
-        while not code:
-            keys, count = np.empty(_BATCH, dtype), ctypes.c_uint32(_BATCH)
-            places = since, bucket, keys.ctypes.data, values
-            code = libbpf().call.bpf_map_lookup_batch(self.fd, *places, ctypes.byref(count), None)
-            if code != -errno.ENOENT:  # returned with the last batch
-                libbpf().check(code, f"reading the keys of {self.name}")
-            found.append(keys[: count.value])
-            since = bucket
-        return np.concatenate(found)
-
-    def drain(self, keys: np.dtype[Any], values: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Removes all keys of a hash map in batches. Returns them and their values as structs of these types."""
-        bucket = ctypes.create_string_buffer(4)
-        drained: list[tuple[NDArray[Any], NDArray[Any]]] = []
-        since, code = None, 0
-        while not code:
-            count = ctypes.c_uint32(_BATCH)
-            of_batch = np.empty(_BATCH, keys), np.empty(_BATCH, values)
-            places = since, bucket, *(array.ctypes.data for array in of_batch)
-            code = libbpf().call.bpf_map_lookup_and_delete_batch(self.fd, *places, ctypes.byref(count), None)
-            if code != -errno.ENOENT:  # returned with the last batch
-                libbpf().check(code, f"draining {self.name}")
-            drained.append((of_batch[0][: count.value], of_batch[1][: count.value]))
-            since = bucket
-        return np.concatenate([one for one, _ in drained]), np.concatenate([one for _, one in drained])
+        """The keys of a hash map as structs of this type."""
+        return self.items(dtype, np.dtype((np.void, self.value_size)))[0]
 
     def delete_all(self, keys: NDArray[Any]) -> None:
         """Removes keys in batches. Keys that the map does not have are skipped."""
@@ -185,15 +177,8 @@ class Program:
         """Leaves the program out of `Object.load`."""
         libbpf().check(libbpf().call.bpf_program__set_autoload(self._handle, False), f"skipping {self.name}")
 
-    def prepare_multi(self) -> None:
-        """Prepares the program for `attach_multi`. Call it before loading."""
-        self._expect(_BPF_TRACE_UPROBE_MULTI)
-
-    def prepare_session(self) -> None:
-        """Prepares the program for `attach_session`. Call it before loading."""
-        self._expect(_BPF_TRACE_UPROBE_SESSION)
-
-    def _expect(self, attach_type: int) -> None:
+    def prepare(self, attach_type: AttachType) -> None:
+        """Prepares the program for `attach_many`. Call it before loading."""
         code = libbpf().call.bpf_program__set_expected_attach_type(self._handle, attach_type)
         libbpf().check(code, f"preparing {self.name}")
 
@@ -225,37 +210,18 @@ class Program:
         return Link(lambda: libbpf().call.bpf_link__destroy(link))
 
 
-def attach_multi(
+def attach_many(
     program: Program,
+    attach_type: AttachType,
     path: str,
     offsets: Sequence[int],
     cookies: Sequence[int],
     semaphores: Sequence[int] = (),
     *,
-    at_return: bool,
+    at_return: bool = False,
 ) -> Link:
-    """Attaches an entry or return program to many file offsets by one link, for all processes. Needs Linux 6.6."""
-    flags = _BPF_F_UPROBE_MULTI_RETURN if at_return else 0
-    return _attach_many(program, path, offsets, cookies, semaphores, _BPF_TRACE_UPROBE_MULTI, flags)
-
-
-def attach_session(
-    program: Program, path: str, offsets: Sequence[int], cookies: Sequence[int], semaphores: Sequence[int] = ()
-) -> Link:
-    """Attaches one program to entries and returns at many file offsets by one link. Needs Linux 6.13."""
-    return _attach_many(program, path, offsets, cookies, semaphores, _BPF_TRACE_UPROBE_SESSION, 0)
-
-
-def _attach_many(
-    program: Program,
-    path: str,
-    offsets: Sequence[int],
-    cookies: Sequence[int],
-    semaphores: Sequence[int],
-    attach_type: int,
-    flags: int,
-) -> Link:
-    count = len(offsets)
+    """Attaches a prepared program to many file offsets by one link, for all processes."""
+    count, flags = len(offsets), _BPF_F_UPROBE_MULTI_RETURN if at_return else 0
     path_bytes = ctypes.create_string_buffer(os.fsencode(path))
     columns = [(ctypes.c_uint64 * count)(*column) for column in (offsets, cookies, semaphores or [0] * count)]
     path_at = ctypes.addressof(path_bytes)
@@ -280,8 +246,8 @@ class Object:
         if not self._handle:
             raise libbpf().error(f"opening {path}")
         call = libbpf().call
-        self.programs = {one.name: one for one in map(Program, self._walk(call.bpf_object__next_program))}
-        self.maps = {one.name: one for one in map(Map, self._walk(call.bpf_object__next_map))}
+        self.programs = {program.name: program for program in map(Program, self._walk(call.bpf_object__next_program))}
+        self.maps = {table.name: table for table in map(Map, self._walk(call.bpf_object__next_map))}
 
     def _walk(self, following: Callable[[int, int | None], int | None]) -> list[int]:
         handles: list[int] = []
@@ -294,7 +260,7 @@ class Object:
     @property
     def constants(self) -> Map:
         """The map with the object's constants (`.rodata`)."""
-        return next(one for name, one in self.maps.items() if name.endswith(".rodata"))
+        return next(table for name, table in self.maps.items() if name.endswith(".rodata"))
 
     def load(self) -> None:
         """Creates the maps and has the kernel verify the programs."""
@@ -308,14 +274,6 @@ class Object:
             is_loaded = int(libbpf().call.bpf_object__load(self._handle)) >= 0
         libbpf().give_back_memory()
         return is_loaded
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Unloads; safe to call twice."""

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import StrEnum
 
-from otel_zernel_receivers.ebpf.kernel.libbpf import Link, Object, attach_multi, attach_session
+from otel_zernel_receivers.ebpf.kernel.libbpf import AttachType, Link, Object, attach_many
 from otel_zernel_receivers.ebpf.kernel.versions import CHEAPEST, RUNNING, UNPRIVILEGED, Version
 from otel_zernel_receivers.ebpf.probes.catalogue import Probe
 
@@ -57,13 +57,8 @@ class AttachPoint:
 
 def prepare(bpf: Object, mode: Mode) -> None:
     """Prepares the programs for an attach mode. Call it before loading."""
-    for program in bpf.programs.values():
-        if program.name in (*TRACEPOINTS, SAMPLER) or mode is Mode.PERF:
-            continue
-        if mode is Mode.SESSION:
-            program.prepare_session()
-        else:
-            program.prepare_multi()
+    for name in bpf.programs.keys() - {*TRACEPOINTS, SAMPLER} if mode is not Mode.PERF else ():
+        bpf.programs[name].prepare(AttachType.SESSION if mode is Mode.SESSION else AttachType.MULTI)
 
 
 def attach_tracepoints(bpf: Object) -> Link:
@@ -96,7 +91,7 @@ def _together(links: Iterable[Link]) -> Link:
 
 
 def _attach_session(bpf: Object, program: str, path: str, places: Sequence[AttachPoint]) -> Iterator[Link]:
-    yield attach_session(bpf.programs[program], path, *_columns(places))
+    yield attach_many(bpf.programs[program], AttachType.SESSION, path, *_columns(places))
 
 
 # Return probes are attached first and detached last. A return without an entry is recognized, but an entry without a
@@ -106,8 +101,9 @@ def _attach_session(bpf: Object, program: str, path: str, places: Sequence[Attac
 def _attach_multi(bpf: Object, program: str, path: str, places: Sequence[AttachPoint]) -> Iterator[Link]:
     returning = [place for place in places if place.probe.has_return]
     if returning:
-        yield attach_multi(bpf.programs[f"{program}_return"], path, *_columns(returning), at_return=True)
-    yield attach_multi(bpf.programs[f"{program}_entry"], path, *_columns(places), at_return=False)
+        at_return = bpf.programs[f"{program}_return"]
+        yield attach_many(at_return, AttachType.MULTI, path, *_columns(returning), at_return=True)
+    yield attach_many(bpf.programs[f"{program}_entry"], AttachType.MULTI, path, *_columns(places))
 
 
 def _attach_perf(bpf: Object, program: str, path: str, places: Sequence[AttachPoint]) -> Iterator[Link]:

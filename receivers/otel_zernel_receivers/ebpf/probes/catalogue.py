@@ -30,7 +30,7 @@ class Probe:
     """Whether some releases do not export it. There it is found in the full symbol table, unless that is stripped."""
 
     is_at_tail_call: bool = False
-    """Whether the probe is on the jump to the function that it calls last (see binaries/tail_call.py)."""
+    """Whether the probe is on the jump to the function that it calls last (see binaries/code_shapes.py)."""
     is_at_return: bool = False
     """Whether the probe is on the return instructions, which the function does not execute if it throws."""
     is_optional: bool = False

@@ -4,6 +4,7 @@ import ctypes
 import errno
 import functools
 import os
+import struct
 from collections.abc import Callable, Sequence
 
 
@@ -15,6 +16,8 @@ class _Part(ctypes.Structure):
 
 _MOST_PARTS = 1024
 """Of one call: UIO_MAXIOV."""
+WORD, NUMBER = struct.Struct("<Q"), struct.Struct("<I")
+"""Of 64 and of 32 bits."""
 
 
 def memory_of(pid: int, start: int, size: int) -> bytes:
@@ -29,6 +32,22 @@ def memory_of(pid: int, start: int, size: int) -> bytes:
     if count < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return content.raw[:count]
+
+
+def part_of(pid: int, start: int, size: int) -> bytes:
+    """The same; empty if the process has no memory there. Raises OSError."""
+    try:
+        return memory_of(pid, start, size)
+    except OSError as error:
+        if error.errno != errno.EFAULT:
+            raise
+        return b""
+
+
+def number_at(pid: int, address: int, form: struct.Struct = WORD) -> int:
+    """The number at an address; 0 if the process has no memory there. Raises OSError."""
+    content = part_of(pid, address, form.size)
+    return int(form.unpack(content)[0]) if len(content) == form.size else 0
 
 
 def memories_of(pid: int, starts: Sequence[int], size: int) -> list[bytes]:

@@ -59,6 +59,13 @@ MOST_FILES = 32
 """Files of one process that are probed. A training job with PyTorch has about 10."""
 
 
+_CALLS = {
+    "CUDA": frozenset({"cudart", "cuda", "executable"}),
+    "NCCL": frozenset({"nccl", "executable"}),
+}
+"""The kinds of files (`MappedLibrary`) in which each library's calls are probed."""
+
+
 @dataclass(frozen=True, slots=True)
 class ScannedProcess:
     """A process that uses one of the libraries, or a framework."""
@@ -218,3 +225,14 @@ def as_text(name: str) -> str:
 
 def _any_matches(patterns: Sequence[str], *values: str) -> bool:
     return not patterns or any(fnmatchcase(value, pattern) for pattern in patterns for value in values)
+
+
+def coverage(framework: Framework, libraries: Collection[str]) -> str:
+    """How much the receiver counts of a process that uses these libraries; empty if it also reports phases."""
+    if framework is Framework.PYTORCH:
+        return ""
+    counted = [name for name, kinds in _CALLS.items() if not kinds.isdisjoint(libraries)]
+    calls = f"calls of {' and '.join(counted)} are counted" if counted else "it has loaded no library of CUDA or NCCL"
+    if framework is Framework.VLLM:
+        return f"{calls}; it serves a model, so it has no training phases"
+    return f"{calls}; its phases are not reported"

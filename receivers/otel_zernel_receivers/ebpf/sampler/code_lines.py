@@ -13,7 +13,8 @@ from typing import Final
 
 from otel_zernel_libraries.training.library_folders import LibraryFolders
 from otel_zernel_libraries.training.stacks import CodeLine
-from otel_zernel_receivers.ebpf.sampler.code_objects import CodeHead, CodeObject, part_of, read_code, read_heads
+from otel_zernel_receivers.ebpf.processes.process_memory import part_of
+from otel_zernel_receivers.ebpf.sampler.code_objects import CodeHead, CodeObject, read_code, read_heads
 from otel_zernel_receivers.ebpf.sampler.layouts import Codes, LineForm
 from otel_zernel_receivers.ebpf.sampler.line_tables import LineTable
 from otel_zernel_receivers.ebpf.tables.samples import Place

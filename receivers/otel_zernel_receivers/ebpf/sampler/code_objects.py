@@ -1,11 +1,10 @@
 """Reads the code objects of a running Python: the file, the name and the first line of each function."""
 
-import errno
 import struct
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from otel_zernel_receivers.ebpf.processes.process_memory import memories_of, memory_of
+from otel_zernel_receivers.ebpf.processes.process_memory import memories_of, part_of
 from otel_zernel_receivers.ebpf.sampler.layouts import Codes
 
 _ADDRESSES: Final = struct.Struct("<4Q")
@@ -76,13 +75,3 @@ def _read_text(own_pid: int, address: int, layout: Codes) -> str | None:
     skipped = max(length - _SHOWN, 0)
     text = part_of(own_pid, address + start + skipped * size, (length - skipped) * size) if length else b""
     return text.decode(_ENCODINGS[size], "replace")
-
-
-def part_of(own_pid: int, address: int, size: int) -> bytes:
-    """Up to `size` bytes of a process's memory; empty if it has none there. Raises OSError."""
-    try:
-        return memory_of(own_pid, address, size)
-    except OSError as error:
-        if error.errno != errno.EFAULT:
-            raise
-        return b""

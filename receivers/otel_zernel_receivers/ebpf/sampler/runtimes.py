@@ -6,9 +6,8 @@
 The interpreter's file exports the variable `_PyRuntime`. Everything else is read from the process's memory.
 """
 
-import errno
+import platform
 import re
-import struct
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -18,7 +17,7 @@ from otel_zernel_receivers.ebpf.binaries.elf import ElfFile
 from otel_zernel_receivers.ebpf.binaries.symbol_names import UnreadableElf
 from otel_zernel_receivers.ebpf.binaries.symtab import find_section
 from otel_zernel_receivers.ebpf.processes.files.mappings import Mapping, locate, open_located
-from otel_zernel_receivers.ebpf.processes.process_memory import memory_of
+from otel_zernel_receivers.ebpf.processes.process_memory import NUMBER, WORD, number_at, part_of
 from otel_zernel_receivers.ebpf.sampler.layouts import (
     DEBUG_OFFSETS_SIZE,
     GIL_SIZE,
@@ -30,7 +29,9 @@ from otel_zernel_receivers.ebpf.sampler.layouts import (
 )
 
 _INTERPRETER = re.compile(r"(?:lib)?python(\d)?(?:\.(\d+))?[^/]*")
-_WORD = struct.Struct("<Q")
+_LIBRARY = re.compile(r"lib(?:c|pthread)(?:\.so\.\d+|-2\.\d+\.so)")
+"""Up to glibc 2.33, libpthread has the variable `_SIZE`."""
+_SIZE = "_thread_db_sizeof_pthread"
 _LONGEST_LIST = 1024
 """Threads of a process that are read: its memory may say anything."""
 _HIGHEST = 1 << 63
@@ -138,8 +139,8 @@ def threads_of(runtime: PythonRuntime, own_pid: int, most: int) -> dict[int, int
         for _ in range(_LONGEST_LIST):
             if not state or state in ids:
                 break
-            content = _memory(own_pid, state, max(fields) + _WORD.size)
-            ids[state], state = (_WORD.unpack_from(content, at)[0] for at in fields)
+            content = _memory(own_pid, state, max(fields) + WORD.size)
+            ids[state], state = (WORD.unpack_from(content, at)[0] for at in fields)
     except UnreadablePython:
         return {}
     return {thread: state for state, thread in list(ids.items())[-most:]}
@@ -147,17 +148,31 @@ def threads_of(runtime: PythonRuntime, own_pid: int, most: int) -> dict[int, int
 
 def _word(pid: int, address: int) -> int:
     """The number at an address. Raises OSError if the memory cannot be read, UnreadablePython if there is none."""
-    (value,) = _WORD.unpack(_memory(pid, address, _WORD.size))
+    (value,) = WORD.unpack(_memory(pid, address, WORD.size))
     return int(value)
 
 
 def _memory(pid: int, address: int, size: int) -> bytes:
-    try:
-        content = memory_of(pid, address, size)
-    except OSError as error:
-        if error.errno != errno.EFAULT:
-            raise
-        content = b""
+    content = part_of(pid, address, size)
     if len(content) < size:
         raise UnreadablePython("its memory is not as its version says")
     return content
+
+
+def register_distance(
+    pid: int, mappings: Iterable[Mapping], proc_root: Path, own_pid: int, machine: str = platform.machine()
+) -> int:
+    """The distance of a thread's register from its `pthread_self()`, which is the id of a Python thread, bytes.
+
+    On x86-64 the register has the id itself, in glibc and in musl. On arm64 it has the end of the `struct pthread`,
+    whose size depends on the version of glibc. glibc exports it for debuggers. musl does not: 0, its threads are not
+    found there. Raises OSError if process `pid` of `proc_root` has ended.
+    """
+    for mapping in mappings if machine != "x86_64" else ():
+        if _LIBRARY.fullmatch(mapping.name):
+            with suppress(UnreadableElf, FileNotFoundError), open_located(locate(proc_root, pid, mapping)) as fd:
+                elf = ElfFile(fd)
+                if address := elf.variable(_SIZE):
+                    first = mapping.ranges[0]
+                    return number_at(own_pid, address + elf.bias(first.start, first.offset), NUMBER)
+    return 0

@@ -1,7 +1,11 @@
 """The sampler: gives the kernel what it needs to know of each training process, and runs the clock."""
 
+import ctypes
+import errno
+import os
+import struct
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,12 +14,12 @@ import numpy as np
 from otel_zernel.component import Logger
 from otel_zernel_libraries.training.library_folders import LibraryFolders
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import COUNT, GIL, NUMBER, PYTHON, PYTHON_THREAD
-from otel_zernel_receivers.ebpf.kernel.libbpf import Link, Object
+from otel_zernel_receivers.ebpf.kernel.libbpf import Link, Object, Program
+from otel_zernel_receivers.ebpf.kernel.system_calls import PERF_EVENT_OPEN
 from otel_zernel_receivers.ebpf.probes.attach_modes import SAMPLER
 from otel_zernel_receivers.ebpf.processes.files.mappings import Mapping as MappedFile
 from otel_zernel_receivers.ebpf.processes.files.mappings import executable_mappings
 from otel_zernel_receivers.ebpf.processes.procfs import ProcessFolder
-from otel_zernel_receivers.ebpf.sampler.clock import attach_clock
 from otel_zernel_receivers.ebpf.sampler.executables import executable_of
 from otel_zernel_receivers.ebpf.sampler.frame_positions import FramePositions
 from otel_zernel_receivers.ebpf.sampler.runtimes import (
@@ -24,12 +28,19 @@ from otel_zernel_receivers.ebpf.sampler.runtimes import (
     find_runtime,
     has_runtime,
     interpreter_in,
+    register_distance,
     threads_of,
 )
 from otel_zernel_receivers.ebpf.sampler.stack_lines import StackLines
-from otel_zernel_receivers.ebpf.sampler.thread_registers import register_distance
 from otel_zernel_receivers.ebpf.tables.samples import SampledProcess
 from otel_zernel_receivers.ebpf.tables.tables import THREADS_OF_PROCESS, THREADS_OF_WORKER, Tables
+
+_ATTRIBUTES = struct.Struct("<IIQQQQQQII")
+"""The first version of `struct perf_event_attr`, 64 bytes."""
+_PERF_TYPE_SOFTWARE = 1
+_PERF_COUNT_SW_CPU_CLOCK = 0
+_EXCLUDE_IDLE, _FREQUENCY = 1 << 7, 1 << 10
+_EVERY_PROCESS, _NO_GROUP, _CLOSE_ON_EXEC = -1, -1, 8
 
 
 @dataclass(slots=True)
@@ -222,3 +233,41 @@ class Sampler:
 
 def _key(known: _Known, thread: int) -> bytes:
     return np.array((thread, known.tgid, 0), PYTHON_THREAD).tobytes()
+
+
+def attach_clock(program: Program, frequency: int) -> Link:
+    """Runs the program so many times a second on each CPU that is online and not idle, by a software event of each.
+
+    Raises OSError.
+    """
+    with ExitStack() as links:
+        for cpu in range(os.sysconf("SC_NPROCESSORS_CONF")):
+            try:
+                event = _clock_of(cpu, frequency)
+            except OSError as error:
+                if error.errno != errno.ENODEV:  # offline
+                    raise
+                continue
+            try:
+                links.callback(program.attach_event(event).close)
+            except BaseException:
+                os.close(event)
+                raise
+        return Link(links.pop_all().close)
+
+
+def _clock_of(cpu: int, frequency: int) -> int:
+    size, flags = _ATTRIBUTES.size, _FREQUENCY | _EXCLUDE_IDLE
+    attributes = _ATTRIBUTES.pack(_PERF_TYPE_SOFTWARE, size, _PERF_COUNT_SW_CPU_CLOCK, frequency, 0, 0, flags, 0, 0, 0)
+    libc = ctypes.CDLL(None, use_errno=True)
+    number = PERF_EVENT_OPEN.numbers[os.uname().machine]
+    arguments = (
+        ctypes.c_long(_EVERY_PROCESS),
+        ctypes.c_long(cpu),
+        ctypes.c_long(_NO_GROUP),
+        ctypes.c_long(_CLOSE_ON_EXEC),
+    )
+    event: int = libc.syscall(ctypes.c_long(number), attributes, *arguments)
+    if event < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return event

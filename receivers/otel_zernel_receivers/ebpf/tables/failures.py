@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from otel_zernel_receivers.ebpf.kernel.kernel_structs import COUNT, ERROR
+from otel_zernel_receivers.ebpf.kernel.kernel_structs import ERROR
 from otel_zernel_receivers.ebpf.kernel.libbpf import Map
 from otel_zernel_receivers.ebpf.tables.process_table import ProcessRows, WatchedProcess
 
@@ -31,16 +31,13 @@ class FailureTable:
 
     def read(self) -> list[FailureReading]:
         """The calls that failed since the last reading, by process, library and code."""
-        found: list[FailureReading] = []
-        for key in self._errors:
-            value = self._errors.get(key)
-            now = COUNT.unpack(value)[0] if value else 0
-            new = now - self._read.get(key, 0)
-            if new:
-                self._read[key] = now
-                error = np.frombuffer(key, ERROR)[0]
-                found.append(FailureReading(self._rows[error["row"]], int(error["flags"]), int(error["code"]), new))
-        return found
+        readings: list[FailureReading] = []
+        for error, now in zip(*self._errors.items(ERROR, np.dtype("<u8")), strict=True):
+            key = error.tobytes()
+            if new := int(now) - self._read.get(key, 0):
+                self._read[key] = int(now)
+                readings.append(FailureReading(self._rows[error["row"]], int(error["flags"]), int(error["code"]), new))
+        return readings
 
     def free(self, row: int) -> None:
         """Forgets the errors of an ended process."""

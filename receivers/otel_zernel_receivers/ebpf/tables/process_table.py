@@ -2,7 +2,7 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -331,16 +331,12 @@ class WorkerTable:
 
     def by_process(self) -> dict[WatchedProcess, dict[int, int]]:
         """The workers of each process: their tgids by their pids in the collector's pid namespace."""
-        found: defaultdict[WatchedProcess, dict[int, int]] = defaultdict(dict)
-        for tgid in self._workers:
-            value = self._workers.get(tgid)
-            if not value:  # it has ended
-                continue
-            row, generation, pid, _ = np.frombuffer(value, WORKER)[0].tolist()
+        workers: defaultdict[WatchedProcess, dict[int, int]] = defaultdict(dict)
+        for tgid, (row, generation, pid, _) in self._items():
             trainer = self._rows[row]
             if trainer.generation == generation and self._rows.array[row]["state"] == State.LIVE:
-                (found[trainer][pid],) = NUMBER.unpack(tgid)
-        return dict(found)
+                workers[trainer][pid] = tgid
+        return dict(workers)
 
     def pids(self) -> set[int]:
         """The pids of all workers."""
@@ -348,10 +344,14 @@ class WorkerTable:
 
     def forget(self, exists: Callable[[int], bool]) -> None:
         """Forgets workers whose end the kernel's programs have missed. `exists` returns whether a pid still exists."""
-        for tgid in self._workers:
-            value = self._workers.get(tgid)
-            if value and not exists(int(np.frombuffer(value, WORKER)[0]["pid"])):
-                self._workers.delete(tgid)
+        for tgid, (_, _, pid, _) in self._items():
+            if not exists(pid):
+                self._workers.delete(NUMBER.pack(tgid))
+
+    def _items(self) -> Iterable[tuple[int, tuple[int, int, int, int]]]:
+        """By tgid: the row and the generation of the process that it serves, its pid, and a reserved number."""
+        tgids, workers = self._workers.items(np.dtype("<u4"), WORKER)
+        return zip(tgids.tolist(), workers.tolist(), strict=True)
 
     def served(self) -> dict[WatchedProcess, ServedReading]:
         """The use of CPU, disk and data by the workers of every process since the last call."""

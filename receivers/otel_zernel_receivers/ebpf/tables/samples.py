@@ -114,7 +114,7 @@ class SampleTable:
     def gather(self) -> dict[SampledProcess, set[int]]:
         """Moves the samples out of the kernel. Returns the stacks of each process, for `frames`."""
         stacks: defaultdict[SampledProcess, set[int]] = defaultdict(set)
-        keys, values = self._samples.drain(SAMPLE_KEY, SAMPLE_COUNT)
+        keys, values = self._samples.items(SAMPLE_KEY, SAMPLE_COUNT, removed=True)
         for (row, generation, *fields, _), (count, cost_ns, waited_ns) in zip(
             keys.tolist(), values.tolist(), strict=True
         ):

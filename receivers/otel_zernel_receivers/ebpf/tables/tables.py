@@ -37,7 +37,7 @@ class TakerTable:
 
     def read(self) -> list[TakersReading]:
         """The takers since the last call."""
-        keys, values = self._takers.drain(structs.TAKER_KEY, structs.TAKEN_TIME)
+        keys, values = self._takers.items(structs.TAKER_KEY, structs.TAKEN_TIME, removed=True)
         own: defaultdict[WatchedProcess, int] = defaultdict(int)
         others: defaultdict[WatchedProcess, dict[tuple[int, str], int]] = defaultdict(dict)
         for (row, generation, tgid, _), (ns, name) in zip(keys.tolist(), values.tolist(), strict=True):

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 import pytest
 
+from otel_zernel_receivers.ebpf.binaries.code_shapes import LONGEST as LONGEST_FUNCTION
 from otel_zernel_receivers.ebpf.binaries.elf import ElfFile
-from otel_zernel_receivers.ebpf.binaries.epilogue import LONGEST as LONGEST_FUNCTION
 from otel_zernel_receivers.ebpf.binaries.symbol_names import LONGEST, MOST, MOST_BYTES, UnreadableElf, find_names
 from otel_zernel_receivers.ebpf.binaries.symtab import _functions, find_local
 from otel_zernel_receivers.ebpf.probes.calls import CallKind

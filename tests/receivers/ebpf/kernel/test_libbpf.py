@@ -20,7 +20,7 @@ OBJECTS = Path(libbpf.__file__).parents[1] / "objects" / platform.machine()
 
 def test_an_error_carries_the_log_of_the_verifier(loadable: None) -> None:
     """A session program calls bpf_session_is_return(), which the kernel allows in sessions only."""
-    with Object(OBJECTS / "session.bpf.o") as bpf:
+    with closing(Object(OBJECTS / "session.bpf.o")) as bpf:
         Limits(max_processes=8, max_series=8).apply(bpf.maps)
         with pytest.raises(BpfError, match="bpf_session_is_return") as caught:
             bpf.load()
@@ -66,7 +66,7 @@ def test_a_refused_command_raises_the_kernel_s_error(loadable: None) -> None:
 
 
 def test_elements_of_an_array_must_fit_the_type(loadable: None) -> None:
-    with Object(OBJECTS / "classic.bpf.o") as bpf:
+    with closing(Object(OBJECTS / "classic.bpf.o")) as bpf:
         bpf.maps["counters"].max_entries = 8
         with pytest.raises(ValueError, match="elements of counters have 8 bytes"):
             bpf.maps["counters"].array(np.dtype("V7"))

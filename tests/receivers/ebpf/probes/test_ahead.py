@@ -5,8 +5,7 @@ from contextlib import closing
 from otel_zernel.clock import SystemClock
 from otel_zernel.testing import make_context
 from otel_zernel_receivers.ebpf.config import EbpfConfig
-from otel_zernel_receivers.ebpf.opening import SessionAhead
-from otel_zernel_receivers.ebpf.probes.ahead import VerifiedAhead
+from otel_zernel_receivers.ebpf.opening import SessionAhead, VerifiedAhead
 from otel_zernel_receivers.ebpf.probes.loading import load
 from otel_zernel_receivers.ebpf.receiver import EbpfReceiver
 from otel_zernel_receivers.ebpf.tables.tables import Limits

@@ -10,7 +10,7 @@ import pytest
 from otel_zernel.clock import SystemClock
 from otel_zernel.testing import Dropped, make_context
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import Loss
-from otel_zernel_receivers.ebpf.kernel.libbpf import attach_multi
+from otel_zernel_receivers.ebpf.kernel.libbpf import AttachType, attach_many
 from otel_zernel_receivers.ebpf.probes.attach_modes import SAMPLER, AttachPoint, Mode, attach
 from otel_zernel_receivers.ebpf.probes.calls import Flag, Operation
 from otel_zernel_receivers.ebpf.probes.catalogue import Probe
@@ -83,7 +83,8 @@ def test_a_return_without_its_entry_is_counted_as_lost(standin: Standin) -> None
     (place,) = places(standin.cudart, RUNTIME)
     with closing(load(Limits(), (Mode.MULTI,))) as loaded:
         program = loaded.bpf.programs["probe_return"]
-        with closing(attach_multi(program, str(standin.cudart), [place.offset], [place.probe.cookie], at_return=True)):
+        target = AttachType.MULTI, str(standin.cudart), [place.offset], [place.probe.cookie]
+        with closing(attach_many(program, *target, at_return=True)):
             standin.run("load libcudart.so.12; cudaLaunchKernel times=5")
             assert loaded.tables.read().losses == {Loss.NO_START: 5}
 

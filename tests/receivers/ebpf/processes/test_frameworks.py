@@ -11,8 +11,7 @@ from otel_zernel.testing import make_context
 from otel_zernel_libraries.training.frameworks import Framework
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.doctor import examine
-from otel_zernel_receivers.ebpf.processes.frameworks import coverage
-from otel_zernel_receivers.ebpf.processes.scanner import Scanner
+from otel_zernel_receivers.ebpf.processes.scanner import Scanner, coverage
 from otel_zernel_receivers.ebpf.scanning import FrameworkLog
 from tests.receivers.ebpf.probes.test_marks import program_with
 from tests.receivers.ebpf.processes.fake_proc import FakeProc

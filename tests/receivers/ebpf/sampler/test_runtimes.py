@@ -2,12 +2,8 @@
 
 import ctypes
 import os
-import shutil
 import struct
-import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -25,6 +21,7 @@ from otel_zernel_receivers.ebpf.sampler.runtimes import (
     threads_of,
 )
 from tests.receivers.ebpf.sampler.pythons import MINORS, python_of
+from tests.receivers.ebpf.talking import started, talking
 from tests.waiting import wait_for
 
 PROC = Path("/proc")
@@ -41,18 +38,6 @@ ctypes.PyDLL(None).sleep(60)
 """Its main thread holds the GIL, and its other thread waits for it."""
 
 
-@contextmanager
-def running(*command: str) -> Iterator[int]:
-    """The pid of a program that has printed a line."""
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as program:
-        assert program.stdout
-        try:
-            assert program.stdout.readline()
-            yield program.pid
-        finally:
-            program.kill()
-
-
 def runtime_of(pid: int) -> PythonRuntime | None:
     folder = ProcessFolder(PROC, pid)
     return find_runtime(pid, interpreter_in(executable_mappings(folder.maps), folder.executable))
@@ -67,29 +52,31 @@ def waited_for(pid: int) -> set[int]:
 
 @pytest.mark.parametrize("minor", MINORS)
 def test_a_thread_that_waits_for_the_gil_waits_inside_the_range_that_is_found(minor: int) -> None:
-    with running(python_of(minor), "-c", HOLDER) as pid:
-        wait_for(lambda: bool(waited_for(pid)))
-        runtime = runtime_of(pid)
-        assert runtime
-        assert runtime.version == (3, minor)
-        assert all(address in runtime.gil for address in waited_for(pid))
+    with talking(python_of(minor), "-c", HOLDER) as program:
+        assert gil_of(program.pid).version == (3, minor)
+
+
+def gil_of(pid: int) -> PythonRuntime:
+    """The Python of a process whose other thread waits for the GIL."""
+    wait_for(lambda: bool(waited_for(pid)))
+    runtime = runtime_of(pid)
+    assert runtime
+    assert all(address in runtime.gil for address in waited_for(pid))
+    return runtime
 
 
 def test_an_interpreter_without_its_own_library_is_found() -> None:
     python = "/usr/bin/python3"
     if not Path(python).exists():
         pytest.skip(f"no {python}")
-    with running(python, "-c", HOLDER) as pid:
-        wait_for(lambda: bool(waited_for(pid)))
-        runtime = runtime_of(pid)
-        assert runtime
-        assert all(address in runtime.gil for address in waited_for(pid))
+    with talking(python, "-c", HOLDER) as program:
+        assert gil_of(program.pid)
 
 
 @pytest.mark.parametrize("minor", MINORS)
 def test_the_section_of_the_interpreter_has_the_address_of_its_variable(minor: int) -> None:
-    with running(python_of(minor), "-c", HOLDER) as pid:
-        mappings = interpreter_in(executable_mappings(ProcessFolder(PROC, pid).maps), "")
+    with talking(python_of(minor), "-c", HOLDER) as program:
+        mappings = interpreter_in(executable_mappings(ProcessFolder(PROC, program.pid).maps), "")
         found = []
         for mapping in mappings:
             with Path(mapping.path).open("rb") as file:
@@ -103,13 +90,8 @@ def test_the_section_of_the_interpreter_has_the_address_of_its_variable(minor: i
 
 
 def test_a_program_without_python_has_none() -> None:
-    sleep = shutil.which("sleep")
-    assert sleep
-    with subprocess.Popen([sleep, "60"]) as program:
-        try:
-            assert runtime_of(program.pid) is None
-        finally:
-            program.kill()
+    with started("sleep", "60") as program:
+        assert runtime_of(program.pid) is None
 
 
 def test_an_address_without_memory_is_no_error_of_the_receiver() -> None:
@@ -119,15 +101,11 @@ def test_an_address_without_memory_is_no_error_of_the_receiver() -> None:
 
 def test_threads_are_listed_by_the_ids_that_they_have_themselves() -> None:
     script = "import threading, time; print(threading.get_ident(), flush=True); time.sleep(60)"
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as program:
-        try:
-            assert program.stdout
-            own = int(program.stdout.readline())
-            runtime = runtime_of(program.pid)
-            assert runtime
-            assert threads_of(runtime, program.pid, 16).keys() == {own}
-        finally:
-            program.kill()
+    with started(sys.executable, "-c", script) as program:
+        own = int(program.line())
+        runtime = runtime_of(program.pid)
+        assert runtime
+        assert threads_of(runtime, program.pid, 16).keys() == {own}
 
 
 def test_a_list_of_threads_without_an_end_is_read_once() -> None:
@@ -181,3 +159,15 @@ def test_a_version_that_is_newer_than_the_reader_has_no_layout() -> None:
 def test_memory_that_is_no_interpreter_has_no_debug_offsets() -> None:
     assert layouts.debug_offsets(bytes(layouts.DEBUG_OFFSETS_SIZE)) is None
     assert layouts.debug_offsets(begin_of(0x030D00F0)[:8]) is None
+
+
+def test_the_size_of_a_pthread_is_found_in_the_c_library() -> None:
+    with talking(sys.executable, "-c", "print('ready', flush=True); input()") as program:
+        mappings = executable_mappings(ProcessFolder(Path("/proc"), program.pid).maps)
+        if not any(mapping.name == "libc.so.6" for mapping in mappings):
+            pytest.skip("the interpreter does not run on glibc")
+        size = runtimes.register_distance(program.pid, mappings, Path("/proc"), program.pid, "aarch64")
+        assert size % 64 == 0
+        assert 1024 < size < 8192
+        assert runtimes.register_distance(program.pid, mappings, Path("/proc"), program.pid, "x86_64") == 0
+        assert runtimes.register_distance(program.pid, [], Path("/proc"), program.pid, "aarch64") == 0

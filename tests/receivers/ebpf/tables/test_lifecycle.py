@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 
-import numpy as np
 import pytest
 
 from otel_zernel.clock import SystemClock
@@ -61,18 +60,18 @@ def test_a_process_starts_without_the_hits_of_those_that_had_its_row(loadable: N
     assert 10 <= hits.all <= 20, "each may have a hit of the driver"
 
 
-def test_thousands_of_short_lived_processes_leak_nothing(loadable: None, standin: Standin) -> None:
+def test_a_thousand_short_lived_processes_leak_nothing(loadable: None, standin: Standin) -> None:
     context = make_context(clock=SystemClock())
     counted = 0
     with Watch(EbpfConfig(max_processes=300, max_series=300), context) as watch:
         with standin.start(loads=["libcudart.so.12"]) as program:
             watch.attach()
-            for _ in range(20):
+            for _ in range(10):
                 program.do("cudaLaunchKernel times=3 forks=100")
                 counted += calls(watch.read(), LAUNCH)
                 watch.taken()
         read_until_free(watch, program.pid)
-    assert counted == 6000
+    assert counted == 3000
     assert isinstance(context.drop, Dropped)
     assert not context.drop.counts, "rows and slots were reused"
 
@@ -91,7 +90,7 @@ def test_a_killed_process_gives_everything_back(loadable: None, standin: Standin
         assert calls(batch, "zernel.cuda.sync.wait", process_pid=program.pid) == 0, "the call never returned"
         read_until_free(watch, program.pid)
         assert numbers(watch.read(), "zernel.cuda.memory.used", process_pid=program.pid) == []
-        assert process.row not in [np.frombuffer(key, ADDRESS)["row"][0] for key in loaded.bpf.maps["allocations"]]
+        assert process.row not in loaded.bpf.maps["allocations"].keys(ADDRESS)["row"]
 
 
 def test_a_process_that_executes_another_program_starts_from_zero(watch: Watch, standin: Standin) -> None:
