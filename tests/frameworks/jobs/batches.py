@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import torch
@@ -134,28 +134,22 @@ def streamed(run: TorchRun) -> None:
             member.size = len(sample)
             shard.addfile(member, io.BytesIO(sample))
     run.watch_model(model)
-    optimizer = torch.optim.AdamW(model.parameters())
     gc.collect()  # else in the first forward pass
-    run.get_ready()
-    with run.truth.loop(), tarfile.open(path, "r|") as shard:
+    run.train(model, torch.optim.AdamW(model.parameters()), _batches_of(run, path))
+
+
+def _batches_of(run: TorchRun, path: Path) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    with tarfile.open(path, "r|") as shard:
         members = iter(shard)
         for _ in range(STEPS):
             with run.truth.region("data"):
-                inputs, targets = _batch_of(shard, members)
-            with run.truth.region("forward"):
-                loss = nn.functional.cross_entropy(model(inputs), targets)
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            run.truth.stepped()
+                samples = [_sample(shard.extractfile(member)) for member in islice(members, BATCH)]
+                batch = torch.from_numpy(np.stack(samples)), torch.tensor([int(first[0] * 10) for first in samples])
+            yield batch
 
 
-def _batch_of(shard: tarfile.TarFile, members: Iterator[tarfile.TarInfo]) -> tuple[torch.Tensor, torch.Tensor]:
-    samples = []
-    for member in islice(members, BATCH):
-        content = shard.extractfile(member)
-        samples.append(np.frombuffer(content.read() if content else b"", np.float32))
-    return torch.from_numpy(np.stack(samples)), torch.tensor([int(sample[0] * 10) for sample in samples])
+def _sample(content: IO[bytes] | None) -> Any:
+    return np.frombuffer(content.read() if content else b"", np.float32)
 
 
 def evaluated(run: TorchRun) -> None:

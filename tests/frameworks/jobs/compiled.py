@@ -26,12 +26,4 @@ def _train(run: TorchRun, batches: Iterable[Any]) -> None:
     model, optimizer = torch.compile(plain), torch.optim.AdamW(plain.parameters())
     nn.functional.cross_entropy(model(random_batch()[0]), random_batch()[1]).backward()  # compiles
     run.slow_down(model)  # outside of the compiled code, which would be compiled again for each delay
-    run.get_ready()
-    with run.truth.loop():
-        for inputs, targets in batches:
-            with run.truth.region("forward"):
-                loss = nn.functional.cross_entropy(model(inputs), targets)
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            run.truth.stepped()
+    run.train(model, optimizer, batches)

@@ -5,7 +5,7 @@ import multiprocessing
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -27,31 +27,11 @@ ENVIRONMENTS, PIPED_S = 2, 0.003
 PIPE_BYTES = 4_096
 
 
-def _train(
-    run: TorchRun,
-    model: Callable[[torch.Tensor], torch.Tensor],
-    optimizer: torch.optim.Optimizer,
-    batches: Iterable[Any],
-    after_step: Callable[[int], None] = lambda _: None,
-) -> None:
-    """The loop that most of these programs share."""
-    run.get_ready()
-    with run.truth.loop():
-        for number, (inputs, targets) in enumerate(batches):
-            with run.truth.region("forward"):
-                loss = nn.functional.cross_entropy(model(inputs), targets)
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            after_step(number)
-            run.truth.stepped()
-
-
 def _log(run: TorchRun, log: Callable[[int], None]) -> None:
     """A loop without a loader, which logs after each step."""
     model = layers()
     run.watch_model(model)
-    _train(run, model, torch.optim.AdamW(model.parameters()), _made(run), run.truth.wrapped("host", log))
+    run.train(model, torch.optim.AdamW(model.parameters()), _made(run), run.truth.wrapped("host", log))
 
 
 def _made(run: TorchRun) -> Iterator[Any]:
@@ -111,14 +91,14 @@ def averaged(run: TorchRun) -> None:
                 average.update_parameters(model)
 
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    _train(run, model, optimizer, DataLoader(run.samples(), batch_size=BATCH), update)
+    run.train(model, optimizer, DataLoader(run.samples(), batch_size=BATCH), update)
 
 
 def tokenizing(run: TorchRun) -> None:
     """Words are looked up in Python after the loader has given a batch of text."""
     model = nn.Sequential(nn.EmbeddingBag(10_000, 512), *layers(10, 512))
     run.watch_model(model)
-    _train(run, model, torch.optim.AdamW(model.parameters()), _tokenized(run))
+    run.train(model, torch.optim.AdamW(model.parameters()), _tokenized(run))
 
 
 def _tokenized(run: TorchRun) -> Iterator[Any]:
@@ -187,7 +167,7 @@ def cold_compile(run: TorchRun) -> None:
     os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"
     plain = layers()
     loader = DataLoader(run.samples(), batch_size=BATCH)
-    _train(run, torch.compile(plain), torch.optim.AdamW(plain.parameters()), loader)
+    run.train(torch.compile(plain), torch.optim.AdamW(plain.parameters()), loader)
 
 
 def rollouts(run: TorchRun) -> None:

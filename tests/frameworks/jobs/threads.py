@@ -3,7 +3,6 @@
 import threading
 
 import torch
-from torch import nn
 from torch.utils.data import DataLoader
 
 from tests.frameworks.jobs.models.small import BATCH, STEPS, layers
@@ -13,16 +12,7 @@ from tests.frameworks.jobs.recording.pytorch import TorchRun
 def _train(run: TorchRun, steps: int) -> None:
     model = layers()
     run.watch_model(model)
-    optimizer = torch.optim.AdamW(model.parameters())
-    loader = DataLoader(run.samples(steps), batch_size=BATCH)
-    with run.truth.loop():
-        for inputs, targets in loader:
-            with run.truth.region("forward"):
-                loss = nn.functional.cross_entropy(model(inputs), targets)
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            run.truth.stepped()
+    run.train(model, torch.optim.AdamW(model.parameters()), DataLoader(run.samples(steps), batch_size=BATCH))
 
 
 def second(run: TorchRun) -> None:

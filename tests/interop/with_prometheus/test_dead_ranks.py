@@ -10,7 +10,7 @@ from tests.interop.prometheus import scraping
 from tests.receivers.ebpf.standin import Standin
 from tests.receivers.ebpf.standin.fixture import build_standin as build_standin
 from tests.receivers.ebpf.standin.fixture import standin as standin
-from tests.receivers.ebpf.test_ends import Collector, collector, order, ranked_job
+from tests.receivers.ebpf.test_ends import Collector, collector, ranked_job
 from tests.receivers.ebpf.watching import loadable as loadable
 from tests.receivers.ebpf.watching import own_programs as own_programs
 
@@ -35,15 +35,14 @@ async def test_the_documented_query_names_the_rank_that_died_and_the_signal(
 
 async def train(running: Collector, standin: Standin, rank: str, *, is_killed: bool) -> None:
     """A rank with a worker that trains until the collector has seen it; then it ends or is killed."""
-    with ranked_job(standin, RANK=rank) as process:
-        order(process, "")
+    with ranked_job(standin, RANK=rank) as job:
+        job.ask()
 
         def is_seen() -> bool:
-            order(process, "step")
-            return bool(running.series("zernel_dataloader_workers", process_pid=str(process.pid)))
+            job.ask("step")
+            return bool(running.series("zernel_dataloader_workers", process_pid=str(job.pid)))
 
         await until(is_seen)
         if not is_killed:
-            assert process.stdin
-            process.stdin.close()
-            assert process.wait() == 0
+            job.close_input()
+            assert job.process.wait() == 0

@@ -1,12 +1,11 @@
 """A collector that is killed, one with few capabilities, and one in a pid namespace."""
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,36 +18,28 @@ from otel_zernel_receivers.ebpf.processes.scanner import Scanner
 from tests.receivers.ebpf.capabilities import capabilities
 from tests.receivers.ebpf.files import code_at
 from tests.receivers.ebpf.standin import Program, Standin
+from tests.receivers.ebpf.talking import Talker, talking
 from tests.receivers.ebpf.watching import best_mode
+from tests.waiting import wait_for
 
 ROOT = Path(__file__).parents[3]
 NEEDED = ("bpf", "perfmon", "sys_ptrace")
 
 
-@contextmanager
-def collector(wrapper: Sequence[str] = ()) -> Iterator["subprocess.Popen[str]"]:
+def collector(wrapper: Sequence[str] = ()) -> AbstractContextManager[Talker]:
     """A collector after it has attached."""
+    environment = {"PYTHONPATH": f"{ROOT}:{ROOT}/libraries:{ROOT}/receivers"}
     command = [*wrapper, sys.executable, str(Path(__file__).with_name("collector.py"))]
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/libraries:{ROOT}/receivers"}
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-    ) as process:
-        assert process.stdout
-        assert process.stdout.readline() == "attached\n"
-        yield process
-        process.kill()
+    return talking(*command, first="attached", environment=environment)
 
 
-def answer(process: "subprocess.Popen[str]") -> dict[str, dict[str, int]]:
+def answer(process: Talker) -> dict[str, dict[str, int]]:
     """The collector's counts since the last request: `launches`, `samples` and `ranks` by pid."""
-    assert process.stdin
-    assert process.stdout
-    print(file=process.stdin, flush=True)
-    counts: dict[str, dict[str, int]] = json.loads(process.stdout.readline())
+    counts: dict[str, dict[str, int]] = json.loads(process.ask())
     return counts
 
 
-def counted(process: "subprocess.Popen[str]", pid: int) -> int:
+def counted(process: Talker, pid: int) -> int:
     """The launches since the last request, of the process with this pid in the collector's namespace."""
     return answer(process)["launches"].get(str(pid), 0)
 
@@ -70,7 +61,6 @@ async def test_a_killed_collector_leaves_nothing_behind_and_may_come_back(loadab
             assert counted(first, program.pid) == 10
             assert has_probe(standin, program)
             first.kill()
-            first.wait()
         await until(lambda: not has_probe(standin, program), within=2 * PATIENCE)  # another collector may probe it, too
         program.do("cudaLaunchKernel times=20")
         with collector() as second:
@@ -88,24 +78,18 @@ def with_only(*names: str) -> list[str]:
     return capabilities(*names, *needed_by_mode())
 
 
-def test_few_capabilities_suffice(loadable: None, standin: Standin) -> None:
-    wrapper = with_only(*NEEDED)
-    with standin.start(loads=["libcudart.so.12"]) as program, collector(wrapper) as process:
+def test_few_capabilities_suffice_for_counts_and_samples(loadable: None, standin: Standin) -> None:
+    with standin.start(loads=["libcudart.so.12"]) as program, collector(with_only(*NEEDED)) as process:
         status = Path(f"/proc/{process.pid}/status").read_text()
         assert int(status.split("CapEff:")[1].split()[0], 16).bit_count() == len(NEEDED) + len(needed_by_mode())
         program.do("cudaLaunchKernel times=40")
         assert counted(process, program.pid) == 40
 
-
-async def test_few_capabilities_suffice_for_samples(loadable: None, standin: Standin) -> None:
-    with standin.start() as program, collector(with_only(*NEEDED)) as process:
-        program.do("load libcudart.so.12")
-
         def is_sampled() -> bool:
             program.do("cudaLaunchKernel times=100000")
             return answer(process)["samples"].get(str(program.pid), 0) > 0
 
-        await until(is_sampled)
+        wait_for(is_sampled, "launches are sampled")
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from otel_zernel_receivers.ebpf.probes.attach_modes import Mode
 from otel_zernel_receivers.ebpf.probes.loading import LoadedProbes, Verify, load
 from otel_zernel_receivers.ebpf.receiver import EbpfReceiver
 from otel_zernel_receivers.ebpf.tables.tables import Limits
+from tests.receivers.ebpf.probes.test_marks import program_with
 from tests.receivers.ebpf.standin import Standin
 from tests.receivers.ebpf.standin.fixture import BuildStandin
 
@@ -91,13 +92,8 @@ def test_a_path_that_is_not_utf_8_can_be_printed(loadable: None, standin: Standi
     library = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff/libcudart.so.12"))
     library.parent.mkdir()
     shutil.copy(standin.cudart, library)
-    code = "import ctypes, sys; ctypes.CDLL(sys.argv[1]); print(flush=True); sys.stdin.read()"
-    command = [sys.executable, "-c", code, str(library)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
-        assert program.stdout
-        program.stdout.readline()
+    with program_with(library):
         texts = [finding.text for finding in examine(EbpfConfig()) if f"{tmp_path}/" in finding.text]
-        program.communicate()
     assert len(texts) == 1
     assert f"{tmp_path}/\ufffd/libcudart.so.12, used by".encode() in texts[0].encode()
 

@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from otel_zernel.testing import until
 from tests.collectors import running_collector
 from tests.receivers.ebpf.jobs import train_workers
 from tests.receivers.ebpf.standin import Standin
+from tests.receivers.ebpf.talking import Talker, talking
 from tests.receivers.ebpf.watching import TEST_RUN
 
 CONFIG = """
@@ -87,24 +87,10 @@ def collector(folder: Path) -> Iterator[Collector]:
         yield Collector(folder, port)
 
 
-def order(rank: "subprocess.Popen[str]", line: str) -> str:
-    """Sends a line to the job; returns its answer."""
-    assert rank.stdin
-    assert rank.stdout
-    print(line, file=rank.stdin, flush=True)
-    return rank.stdout.readline()
-
-
-@contextlib.contextmanager
-def ranked_job(standin: Standin, **environ: str) -> Iterator["subprocess.Popen[str]"]:
+def ranked_job(standin: Standin, **environ: str) -> contextlib.AbstractContextManager[Talker]:
     """A rank that is ready to train. `environ` are variables of its environment."""
     command = [sys.executable, str(train_workers.__file__), str(standin.folder), "fork", "2"]
-    environment = {**os.environ, **JOB, **environ}
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as rank:
-        assert rank.stdout
-        assert rank.stdout.readline() == "ready\n"
-        yield rank
-        rank.kill()
+    return talking(*command, environment={**JOB, **environ})
 
 
 async def test_which_rank_died_and_of_what_is_in_prometheus_in_the_spans_and_in_the_log(
@@ -113,11 +99,11 @@ async def test_which_rank_died_and_of_what_is_in_prometheus_in_the_spans_and_in_
     with collector(tmp_path) as running:
         await until(running.page)
         with ranked_job(standin) as rank:
-            workers = json.loads(order(rank, ""))
+            workers = json.loads(rank.ask())
             pid = str(rank.pid)
 
             def has_workers() -> bool:
-                order(rank, "step")
+                rank.ask("step")
                 return any(line.endswith(" 2") for line in running.series("zernel_dataloader_workers", process_pid=pid))
 
             await until(has_workers)

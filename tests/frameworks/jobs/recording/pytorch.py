@@ -1,7 +1,7 @@
 """Callbacks around PyTorch's own calls, which record the truth of a program on PyTorch."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -33,6 +33,25 @@ class TorchRun(Run):
         while not self.go.exists():
             with torch.profiler.record_function("warm-up"):
                 time.sleep(0.02)
+
+    def train(
+        self,
+        model: Callable[[torch.Tensor], torch.Tensor],
+        optimizer: torch.optim.Optimizer,
+        batches: Iterable[Any],
+        after_step: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        """The loop that many programs share."""
+        self.get_ready()
+        with self.truth.loop():
+            for number, (inputs, targets) in enumerate(batches):
+                with self.truth.region("forward"):
+                    loss = nn.functional.cross_entropy(model(inputs), targets)
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                after_step(number)
+                self.truth.stepped()
 
     def watch_model(self, model: nn.Module) -> None:
         """Marks the calls of the model."""

@@ -3,9 +3,10 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractContextManager
 from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -170,54 +171,73 @@ def runs_in(batch: Batch, program: Program) -> list[object]:
     return [one for one in spans if one["zernel_interval"] == "operators"]
 
 
-JOBS = [
-    ("launch", LAUNCH, "cudaLaunchKernel", {"zernel_cuda_api": "runtime"}),
-    ("copy_sync", "zernel.cuda.copy.latency", "cudaMemcpyAsync", {}),
-    ("copy_sync", "zernel.cuda.sync.wait", "cudaStreamSynchronize", {}),
-    ("collective", "zernel.nccl.collective.enqueue.duration", "ncclAllReduce", {}),
-]
-MODES = [(Mode.SESSION, *job) for job in JOBS] + [(mode, *JOBS[0]) for mode in (Mode.MULTI, Mode.PERF)]
+class Work(NamedTuple):
+    """Calls of a function, and the metric that counts them."""
+
+    function: str
+    group: str
+    metric: str
+    attributes: dict[str, object]
+
+
+LAUNCHES = (Work("cudaLaunchKernel", "launch", LAUNCH, {"zernel_cuda_api": "runtime"}),)
+COPIES_AND_COLLECTIVES = (
+    Work("cudaMemcpyAsync", "copy_sync", "zernel.cuda.copy.latency", {}),
+    Work("cudaStreamSynchronize", "copy_sync", "zernel.cuda.sync.wait", {}),
+    Work("ncclAllReduce", "collective", "zernel.nccl.collective.enqueue.duration", {}),
+)
+JOBS = {
+    "session-launches": (Mode.SESSION, LAUNCHES),
+    "session-copies-collectives": (Mode.SESSION, COPIES_AND_COLLECTIVES),
+    "multi-launches": (Mode.MULTI, LAUNCHES),
+    "perf-launches": (Mode.PERF, LAUNCHES),
+}
 # By perf links, each start and end of sampling takes seconds.
 CASES = [
-    *(pytest.param(*job, 3, 0.5, id=f"{job[0]}-{job[3]}") for job in MODES if job[0] is not Mode.PERF),
-    *(pytest.param(*job, 5, 0.2, id=f"{job[0]}-{job[3]}-precisely", marks=pytest.mark.soak) for job in MODES),
+    *(pytest.param(*job, 3, 0.5, id=name) for name, job in JOBS.items() if job[0] is not Mode.PERF),
+    *(pytest.param(*job, 5, 0.2, id=f"{name}-precisely", marks=pytest.mark.soak) for name, job in JOBS.items()),
 ]
 
 
-@pytest.mark.parametrize(("mode", "group", "metric", "function", "attributes", "readings_needed", "error"), CASES)
+@pytest.mark.parametrize(("mode", "works", "readings_needed", "error"), CASES)
 async def test_a_sampled_count_is_close_to_the_true_count(
     mode: Mode,
     decided_at_once: None,
     standin: Standin,
-    group: str,
-    metric: str,
-    function: str,
-    attributes: dict[str, object],
+    works: Sequence[Work],
     readings_needed: int,
     error: float,
 ) -> None:
     """The job has a constant speed, so a part of the time represents all of it. A busy machine makes it vary."""
     require(mode)
+    commands = [f"{work.function} count=10 comm=1 times=40" for work in works]
     with standin.start(wrapper=("nice", "-n", "-20")) as program:
         for command in PREPARATIONS:
             program.do(command)
-        async with (
-            received(0.005, mode) as downstream,
-            paced(program, f"{function} count=10 comm=1 times=40", "sleep ms=10"),
-        ):
-            await until(lambda: len(sampled(downstream.batches, program.pid, metric)) > readings_needed, 200)
+        async with received(0.005, mode) as downstream, paced(program, *commands, "sleep ms=10"):
+            for work in works:
+                await until(
+                    lambda: len(sampled(downstream.batches, program.pid, work.metric)) > readings_needed,  # noqa: B023
+                    200,
+                )
     readings = [batch for batch in downstream.batches if SHARE in metrics_of(batch)]
-    first, *_, last = (readings.index(batch) for batch in sampled(readings, program.pid, metric))
+    for work in works:
+        assert_close(readings, program, work, error)
+    driver = sum(calls(batch, LAUNCH, process_pid=program.pid, zernel_cuda_api="driver") for batch in readings)
+    assert driver == 0 or works is not LAUNCHES, "driver launches inside runtime launches are not counted"
+
+
+def assert_close(readings: list[Batch], program: Program, work: Work, error: float) -> None:
+    """Between the first and the last reading in which the work is sampled."""
+    first, *_, last = (readings.index(batch) for batch in sampled(readings, program.pid, work.metric))
     steady = readings[first + 1 : last + 1]
-    counted = sum(calls(batch, metric, process_pid=program.pid, **attributes) for batch in steady)
-    began = program.calls(function)["start"] + np.uint64(time.time_ns() - time.monotonic_ns())
+    here = {"process_pid": program.pid, **work.attributes}
+    counted = sum(calls(batch, work.metric, **here) for batch in steady)
+    began = program.calls(work.function)["start"] + np.uint64(time.time_ns() - time.monotonic_ns())
     true = int(((period(steady[0])[0] <= began) & (began < period(steady[-1])[1])).sum())
-    assert counted == pytest.approx(true, rel=error)
-    marked = sum(calls(batch, metric, process_pid=program.pid, zernel_sampled=True, **attributes) for batch in steady)
-    assert marked == counted
-    assert all(doubles(batch, SHARE, zernel_probe_name=group)[0] < 1 for batch in steady)
-    driver = sum(calls(batch, LAUNCH, process_pid=program.pid, zernel_cuda_api="driver") for batch in steady)
-    assert driver == 0 or group == "collective", "driver launches inside runtime launches are not counted"
+    assert counted == pytest.approx(true, rel=error), work
+    assert sum(calls(batch, work.metric, zernel_sampled=True, **here) for batch in steady) == counted
+    assert all(doubles(batch, SHARE, zernel_probe_name=work.group)[0] < 1 for batch in steady)
 
 
 async def test_allocations_are_exact_while_everything_else_is_sampled(

@@ -3,9 +3,8 @@
 import logging
 import os
 import resource
-import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 
 import pytest
 
@@ -14,14 +13,10 @@ from otel_zernel.testing import make_context
 from otel_zernel_receivers.ebpf.budget.coverage import Coverage
 from otel_zernel_receivers.ebpf.budget.overhead import Group, Overhead
 from otel_zernel_receivers.ebpf.budget.sampling import Sampling
-from otel_zernel_receivers.ebpf.probed_files import ProbedFiles
 from otel_zernel_receivers.ebpf.probes.cost import ProbeCost
-from otel_zernel_receivers.ebpf.probes.loading import load
-from otel_zernel_receivers.ebpf.probes.search import PlaceSearch
-from otel_zernel_receivers.ebpf.processes.scanner import Scanner, Selection
-from otel_zernel_receivers.ebpf.tables.tables import Limits
+from tests.receivers.ebpf.probed import probed
 from tests.receivers.ebpf.standin import Standin
-from tests.receivers.ebpf.watching import TEST_RUN
+from tests.waiting import wait_for
 
 
 @contextmanager
@@ -48,26 +43,22 @@ def test_a_group_that_cannot_be_put_on_again_counts_as_off(
     def sampled(room: int) -> tuple[Coverage, int]:
         """A sample while `room` files can be opened: its coverage and its scaled number of launches."""
         *_, begin, end = sampling.switches(1.0)
-        while not files.may_switch_on():
-            time.sleep(0.01)
+        wait_for(here.files.may_switch_on)
         with room_for(room):
             begin.apply()
         program.do("cudaLaunchKernel times=100")
         end.apply()
         coverage = sampling.finish_reading()
-        scaled = coverage.scaled(loaded.tables.read().series)  # also waits of the program for a disk
+        scaled = coverage.scaled(here.tables.read().series)  # also waits of the program for a disk
         return coverage, sum(int(one.counts.sum()) for one in scaled if coverage.is_sample(one))
 
     with (
-        closing(load(Limits())) as loaded,
-        closing(ProbedFiles(loaded.bpf, loaded.mode, context, PlaceSearch(at_any_cost=False))) as files,
-        standin.start() as program,
+        probed(context) as here,
+        standin.start(loads=["libcudart.so.12", "libcuda.so.1"]) as program,
         caplog.at_level(logging.WARNING),
     ):
-        for library in ("libcudart.so.12", "libcuda.so.1"):
-            program.do(f"load {library}")
-        files.update(Scanner(selection=Selection(environment={TEST_RUN: os.environ[TEST_RUN]})).scan())
-        sampling = Sampling(overhead, files, loaded.tables, loaded.cost, context)
+        here.update()
+        sampling = Sampling(overhead, here.files, here.tables, here.loaded.cost, context)
         leave, *_ = sampling.switches(1.0)
         leave.apply()
         sampling.finish_reading()

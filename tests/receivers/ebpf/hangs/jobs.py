@@ -1,15 +1,13 @@
 """A training job of several ranks that hangs, and the records that a session makes of it."""
 
-import os
-import signal
-import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 from otel_zernel_libraries.training import semconv
 from otel_zernel_libraries.training.stacks import THREADS, ProcessThreads
 from tests.receivers.ebpf.jobs.pytorch.torches import OWN, python_of
+from tests.receivers.ebpf.talking import Talker, started
 from tests.receivers.ebpf.watching import Watch, attributes_of
 from tests.waiting import wait_for
 
@@ -19,21 +17,18 @@ PROGRAM = Path(__file__).with_name("ranks.py")
 class Job:
     """The running ranks."""
 
-    def __init__(self, ranks: list["subprocess.Popen[str]"]) -> None:
+    def __init__(self, ranks: list[Talker]) -> None:
         self.ranks = ranks
 
     def hang(self) -> None:
         """Lets the ranks hang."""
         for rank in self.ranks:
-            assert rank.stdin
-            print(file=rank.stdin, flush=True)
+            rank.say()
         self.expect("stuck")
 
     def expect(self, line: str) -> None:
         """Waits until every rank has said so."""
-        for rank in self.ranks:
-            assert rank.stdout
-            assert rank.stdout.readline() == f"{line}\n"
+        assert [rank.line() for rank in self.ranks] == [line] * len(self.ranks)
 
     def threads(self, watch: Watch) -> list[ProcessThreads]:
         """What each rank does, by rank, once the session has a record of each."""
@@ -50,31 +45,16 @@ class Job:
 @contextmanager
 def hanging_job(kind: str, folder: Path, ranks: int = 2, python: str = "") -> Iterator[Job]:
     """A job whose ranks have trained some steps. `ranks.py` lists the kinds. Skips the test without PyTorch."""
-    interpreter = python or python_of(OWN)
-    processes = [
-        subprocess.Popen(
-            [interpreter, str(PROGRAM), kind, str(folder / "store"), str(rank), str(ranks)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-            env={**os.environ, "RANK": str(rank), "WORLD_SIZE": str(ranks)},
-        )
-        for rank in range(ranks)
-    ]
-    try:
-        job = Job(processes)
+    command = [python or python_of(OWN), str(PROGRAM), kind, str(folder / "store")]
+
+    def started_rank(rank: str) -> AbstractContextManager[Talker]:
+        environment = {"RANK": rank, "WORLD_SIZE": str(ranks)}
+        return started(*command, rank, str(ranks), environment=environment)
+
+    with ExitStack() as stack:
+        job = Job([stack.enter_context(started_rank(str(rank))) for rank in range(ranks)])
         job.expect("training")
         yield job
-    finally:
-        for process in processes:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # its workers, too
-            process.wait()
-            for stream in (process.stdin, process.stdout):
-                with suppress(OSError):
-                    assert stream
-                    stream.close()
 
 
 def records_of(watch: Watch) -> dict[int, ProcessThreads]:

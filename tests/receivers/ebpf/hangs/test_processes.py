@@ -17,6 +17,7 @@ from otel_zernel_receivers.ebpf.hangs.processes import ProcessReader, Since, Wat
 from otel_zernel_receivers.ebpf.hangs.tasks import children_of, is_rank
 from otel_zernel_receivers.ebpf.processes.procfs import ProcessFolder
 from tests.receivers.ebpf.sampler.pythons import MINORS, python_of
+from tests.receivers.ebpf.talking import talking
 from tests.waiting import wait_for
 
 PROGRAM = Path(__file__).with_name("waiting.py")
@@ -60,15 +61,8 @@ def sleeping(children: Iterable[ChildNow]) -> list[ChildNow]:
 def running(
     kind: str, folder: Path, *wrapper: str, python: str = sys.executable, environment: Mapping[str, str] | None = None
 ) -> Iterator[Program]:
-    command = [*wrapper, python, str(PROGRAM), kind, str(folder)]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environment, start_new_session=True) as program:
-        try:
-            assert program.stdout
-            assert program.stdout.readline() == b"ready\n"
-            yield Program(program.pid, folder)
-        finally:
-            os.killpg(program.pid, signal.SIGKILL)  # with children that start only now
+    with talking(*wrapper, python, PROGRAM, kind, folder, environment=environment) as program:
+        yield Program(program.pid, folder)
 
 
 @pytest.mark.parametrize("minor", MINORS)
@@ -112,16 +106,51 @@ def test_the_thread_that_holds_the_gil_in_c_is_named(minor: int, tmp_path: Path)
         assert wait_for(waiter)[0].detail.startswith(f"the GIL, which thread {program.pid} (")
 
 
+@pytest.mark.parametrize(
+    ("kind", "activity", "detail"),
+    [
+        pytest.param("mutex", Activity.LOCK, "the lock that it holds itself", id="a mutex that its waiter holds"),
+        pytest.param(
+            *("fifo", Activity.PIPE, "opens the pipe {folder}/fifo, which no other process has opened"),
+            id="a pipe that nobody writes",
+        ),
+        pytest.param("asks", Activity.PIPE, f"reads {STANDARD_INPUT} (a pipe)", id="the standard input"),
+        pytest.param("many_descriptors", Activity.PIPE, "waits for a pipe", id="one of very many descriptors"),
+        pytest.param(
+            "connection", Activity.SOCKET, "reads from a socket of 127.0.0.1:{port}", id="the peer of a connection"
+        ),
+        pytest.param(
+            "server", Activity.SOCKET, "waits for connections to 127.0.0.1:{port}", id="the address of a server"
+        ),
+    ],
+)
+def test_the_object_of_a_wait_is_named(tmp_path: Path, kind: str, activity: Activity, detail: str) -> None:
+    with running(kind, tmp_path) as program:
+        main = program.main(lambda main: main.activity is activity)
+        reading = program.read()
+        assert main.detail == detail.format(folder=tmp_path, port=program.number() if "{port}" in detail else "")
+    assert THREADS.read(THREADS.write(reading)) == reading, "it is the body of a record"
+
+
+@pytest.mark.parametrize(
+    ("kind", "activity", "function"),
+    [
+        pytest.param("busy", Activity.PYTHON, "busy", id="computes in Python"),
+        pytest.param("polls", Activity.GPU_WAIT, "synchronize", id="polls the GPU"),
+    ],
+)
+def test_a_thread_that_runs_has_the_activity_of_its_function(
+    tmp_path: Path, kind: str, activity: Activity, function: str
+) -> None:
+    with running(kind, tmp_path) as program:
+        main = program.main(lambda main: main.activity is activity)
+    assert main.lines[0].function == function
+
+
 def test_a_lock_without_an_owner_is_a_lock_at_its_line(tmp_path: Path) -> None:
     with running("lock", tmp_path) as program:
         main = program.main(lambda main: main.activity is Activity.LOCK)
     assert (main.detail, main.lines[0].line) == ("", line_with("lock.acquire()"))
-
-
-def test_a_mutex_that_its_waiter_holds_is_named(tmp_path: Path) -> None:
-    with running("mutex", tmp_path) as program:
-        main = program.main(lambda main: main.activity is Activity.LOCK)
-    assert main.detail == "the lock that it holds itself"
 
 
 def test_the_child_at_the_other_end_of_a_pipe_is_named(tmp_path: Path) -> None:
@@ -132,41 +161,11 @@ def test_the_child_at_the_other_end_of_a_pipe_is_named(tmp_path: Path) -> None:
     assert (main.activity, main.detail) == (Activity.PIPE, f"reads a pipe of child {child.pid} (sleep)")
 
 
-def test_a_pipe_that_nobody_writes_is_named_by_its_path(tmp_path: Path) -> None:
-    with running("fifo", tmp_path) as program:
-        main = program.main(lambda main: main.activity is Activity.PIPE)
-    assert main.detail == f"opens the pipe {tmp_path}/fifo, which no other process has opened"
-
-
-def test_a_program_that_reads_its_standard_input_says_so(tmp_path: Path) -> None:
-    with running("asks", tmp_path) as program:
-        main = program.main(lambda main: main.activity is Activity.PIPE)
-    assert main.detail == f"reads {STANDARD_INPUT} (a pipe)"
-
-
 def test_a_name_that_is_no_text_is_replaced(tmp_path: Path) -> None:
     with running("odd_name", tmp_path) as program:
         main = program.main(lambda main: main.activity is Activity.PIPE)
         assert THREADS.write(program.read())
     assert main.detail.startswith(f"opens the pipe {tmp_path}/f\ufffd, ")
-
-
-def test_a_set_of_very_many_descriptors_is_cut(tmp_path: Path) -> None:
-    with running("many_descriptors", tmp_path) as program:
-        main = program.main(lambda main: main.activity is Activity.PIPE)
-    assert main.detail == "waits for a pipe"
-
-
-def test_the_peer_of_a_connection_is_named(tmp_path: Path) -> None:
-    with running("connection", tmp_path) as program:
-        main = program.main(lambda main: main.activity is Activity.SOCKET)
-        assert main.detail == f"reads from a socket of 127.0.0.1:{program.number()}"
-
-
-def test_the_address_of_a_server_is_named(tmp_path: Path) -> None:
-    with running("server", tmp_path) as program:
-        main = program.main(lambda main: main.activity is Activity.SOCKET)
-        assert main.detail == f"waits for connections to 127.0.0.1:{program.number()}"
 
 
 def test_a_locked_file_is_named_with_its_mount(tmp_path: Path) -> None:
@@ -198,7 +197,7 @@ def test_a_dead_child_is_dead(tmp_path: Path) -> None:
 
 
 def test_a_job_on_one_host_has_lost_a_rank_once_its_launcher_has_fewer_processes(tmp_path: Path) -> None:
-    job = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+    job = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
     with running("siblings", tmp_path, environment=job) as launcher:
         first, second = wait_for(lambda: launcher.read().children if len(launcher.read().children) == 2 else ())
         reader = ProcessReader(lambda pid: ProcessFolder(Path("/proc"), pid), budget=60)
@@ -212,18 +211,13 @@ def test_a_job_on_one_host_has_lost_a_rank_once_its_launcher_has_fewer_processes
 def behind_a_shell(environment: Mapping[str, str]) -> Iterator[int]:
     """The pid of a program that a shell of its own has started, as in a pane of tmux."""
     command = ["sh", "-c", '"$@"; exit', "sh", sys.executable, str(PROGRAM), "asleep", "."]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, start_new_session=True) as shell:
-        try:
-            assert shell.stdout
-            assert shell.stdout.readline() == b"ready\n"
-            (pid,) = children_of(ProcessFolder(Path("/proc"), shell.pid))
-            yield pid
-        finally:
-            os.killpg(shell.pid, signal.SIGKILL)
+    with talking(*command, environment=environment) as shell:
+        (pid,) = children_of(ProcessFolder(Path("/proc"), shell.pid))
+        yield pid
 
 
 def test_ranks_that_have_shells_of_their_own_are_one_job() -> None:
-    job = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29511"}
+    job = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29511"}
     other = {**job, "MASTER_PORT": "29512", "RANK": "1"}
     now = 0.0
     reader = ProcessReader(lambda pid: ProcessFolder(Path("/proc"), pid), budget=60, monotonic=lambda: now)
@@ -242,18 +236,6 @@ def test_ranks_that_have_shells_of_their_own_are_one_job() -> None:
         assert has_lost(stranger), "its job has two ranks, too"
         os.kill(second, signal.SIGKILL)
         wait_for(lambda: has_lost(first))
-
-
-def test_a_thread_that_computes_in_python_runs_python(tmp_path: Path) -> None:
-    with running("busy", tmp_path) as program:
-        main = program.main(lambda main: main.activity is Activity.PYTHON)
-    assert main.lines[0].function == "busy"
-
-
-def test_a_thread_that_polls_the_gpu_waits_for_it(tmp_path: Path) -> None:
-    with running("polls", tmp_path) as program:
-        main = program.main(lambda main: main.activity is Activity.GPU_WAIT)
-    assert main.lines[0].function == "synchronize"
 
 
 def test_the_activity_of_a_call_is_that_of_its_probe(tmp_path: Path) -> None:
@@ -333,12 +315,6 @@ def test_a_reading_keeps_to_its_budget_and_has_the_main_thread(tmp_path: Path) -
         reader = ProcessReader(lambda pid: ProcessFolder(Path("/proc"), pid), budget=0.0)
         (main,) = reader.read(Watched(program.pid)).threads
         assert main.is_main
-
-
-def test_a_reading_is_the_body_of_a_record(tmp_path: Path) -> None:
-    with running("program", tmp_path) as program:
-        reading = program.read()
-        assert THREADS.read(THREADS.write(reading)) == reading
 
 
 def test_a_process_that_has_ended_cannot_be_read(tmp_path: Path) -> None:

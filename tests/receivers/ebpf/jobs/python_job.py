@@ -1,15 +1,12 @@
 """A Python program that does what a test names, between two marks of its main thread."""
 
-import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 from tests.receivers.ebpf.jobs.operator_runs import Gap, difference, snapshots_of
 from tests.receivers.ebpf.standin import Standin
+from tests.receivers.ebpf.talking import Talker, talking
 from tests.receivers.ebpf.watching import Watch, spans_of
-
-Job = subprocess.Popen[str]
 
 _MARKS = """
 import ctypes, sys
@@ -28,24 +25,15 @@ for name in sys.stdin:
 """
 
 
-@contextmanager
-def python_job(standin: Standin, functions: str, *arguments: str) -> Iterator[Job]:
+def python_job(standin: Standin, functions: str, *arguments: str) -> AbstractContextManager[Talker]:
     """The program has these functions. One that prepares something returns the function to observe. Its arguments are
     `sys.argv[2:]`."""
-    command = [sys.executable, "-c", _MARKS + functions + _LOOP, str(standin.cudart.parent), *arguments]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as process:
-        assert process.stdout
-        assert process.stdout.readline() == "ready\n"
-        yield process
-        process.communicate()
+    return talking(sys.executable, "-c", _MARKS + functions + _LOOP, standin.folder, *arguments)
 
 
-def gap_of(watch: Watch, process: Job, name: str) -> Gap:
+def gap_of(watch: Watch, process: Talker, name: str) -> Gap:
     """What the thread did in the function."""
-    assert process.stdin
-    assert process.stdout
-    print(name, file=process.stdin)
-    assert process.stdout.readline() == "done\n"
+    assert process.ask(name) == "done"
     spans = sorted(spans_of(watch.read(), process.pid), key=lambda span: span.end_time_unix_nano)
     watch.taken()
     before, after = spans[-2:]

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator
-from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import psutil
 import pytest
 
 from otel_zernel_libraries.training.ledger import Activity
+from tests.receivers.ebpf.control_groups import control_group
 from tests.receivers.ebpf.jobs.operator_runs import KNOWS_FILE_FAULTS
 from tests.receivers.ebpf.jobs.python_job import gap_of, python_job
 from tests.receivers.ebpf.standin import Standin
@@ -252,19 +252,9 @@ def small_group(tmp_path: Path) -> Iterator[Path]:
         made = subprocess.run([command, swap], check=False, capture_output=True, text=True)
         if made.returncode:
             pytest.skip(f"no swap file: {made.stderr}")
-    for folder, file_name in (("memory", "memory.limit_in_bytes"), (".", "memory.max")):
-        group = Path("/sys/fs/cgroup") / folder / f"zernel-test-{os.getpid()}"
-        with suppress(OSError):
-            group.mkdir()
-            (group / file_name).write_text(str(MEMORY))
-            break
-    else:
-        pytest.skip("no control group of memory can be made")
-    yield group
-    subprocess.run(["swapoff", swap], check=True)
-    while group.exists():  # the kernel removes the last process a little later
-        with suppress(OSError):
-            group.rmdir()
+    with control_group(("memory", "memory.limit_in_bytes", str(MEMORY)), (".", "memory.max", str(MEMORY))) as group:
+        yield group
+        subprocess.run(["swapoff", swap], check=True)
 
 
 @pytest.mark.skipif(not KNOWS_FILE_FAULTS, reason="before Linux 6.2, waits for swap are `fault`")

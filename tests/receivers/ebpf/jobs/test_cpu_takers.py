@@ -2,17 +2,17 @@
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
 
 from otel_zernel.batch import Batch
 from otel_zernel_libraries.training.ledger import Activity
+from tests.receivers.ebpf.control_groups import control_group
 from tests.receivers.ebpf.jobs.operator_runs import (
     GRAD_OFF,
     GRAD_ON,
@@ -22,6 +22,7 @@ from tests.receivers.ebpf.jobs.operator_runs import (
     snapshots_of,
 )
 from tests.receivers.ebpf.standin import Standin
+from tests.receivers.ebpf.talking import Talker, talking
 from tests.receivers.ebpf.watching import Watch, doubles, numbers
 
 TAKEN = "zernel.process.cpu.taken.time"
@@ -56,19 +57,10 @@ while True: pass
 """
 
 
-@contextmanager
-def started(*command: str, into: str = "") -> Iterator[subprocess.Popen[str]]:
+def started(*command: str, into: str = "") -> AbstractContextManager[Talker]:
     """A program that has said that it is ready, in a control group."""
     enter = f'echo $$ > {into}/cgroup.procs && exec "$@"' if into else 'exec "$@"'
-    with subprocess.Popen(
-        ["sh", "-c", enter, "-", *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as program:
-        assert program.stdout
-        try:
-            assert program.stdout.readline() == "ready\n"
-            yield program
-        finally:
-            program.kill()
+    return talking("sh", "-c", enter, "-", *command)
 
 
 @contextmanager
@@ -77,9 +69,7 @@ def working(watch: Watch, standin: Standin, threads: int = 0, into: str = "") ->
     library = str(standin.folder / "libtorch_cpu.so")
     with started(sys.executable, "-c", JOB, library, str(CPU), str(threads), into=into) as job:
         watch.attach()
-        assert job.stdin
-        job.stdin.write("\n")
-        job.stdin.flush()
+        job.say()
         yield job.pid
 
 
@@ -141,20 +131,8 @@ def test_a_pass_goes_on_while_another_process_has_the_cpu(watch: Watch, standin:
 @pytest.fixture
 def quota() -> Iterator[Path]:
     """A control group that may use a fifth of a CPU."""
-    for folder, file, limit in (("cpu", "cpu.cfs_quota_us", "20000"), (".", "cpu.max", "20000 100000")):
-        group = Path("/sys/fs/cgroup", folder, f"zernel-{os.getpid()}")
-        with suppress(OSError):
-            group.mkdir()
-            (group / file).write_text(limit)
-            yield group
-            while group.exists():  # the kernel removes the last process a little later
-                with suppress(OSError):
-                    group.rmdir()
-                time.sleep(0.01)
-            return
-        with suppress(OSError):
-            group.rmdir()
-    pytest.skip("no control group with a quota of CPU time can be made")
+    with control_group(("cpu", "cpu.cfs_quota_us", "20000"), (".", "cpu.max", "20000 100000")) as group:
+        yield group
 
 
 def test_the_quota_of_the_group_stops_a_job(watch: Watch, standin: Standin, quota: Path) -> None:

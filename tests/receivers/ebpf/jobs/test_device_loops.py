@@ -23,7 +23,7 @@ from tests.processors.phases.training import MS
 from tests.receivers.ebpf.standin import Standin
 from tests.receivers.ebpf.watching import Watch, reading
 
-LOOPS, FEW = 100, 3
+LOOPS, FEW = 100, 1
 SEED = 27
 SECONDS = 2.5
 """A loop lasts about so long."""

@@ -1,7 +1,6 @@
 """The time that threads spend off the CPU."""
 
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from otel_zernel_receivers.ebpf.probes.attach_modes import Mode
 from otel_zernel_receivers.ebpf.probes.loading import LoadedProbes, load, load_variant
 from otel_zernel_receivers.ebpf.tables.tables import Limits
 from tests.receivers.ebpf.standin import Program, Standin
+from tests.receivers.ebpf.talking import talking
 from tests.receivers.ebpf.watching import Watch, doubles, histogram_points, numbers, require_ebpf
 
 WAIT_NS = 200_000_000
@@ -68,7 +68,7 @@ print("ready", flush=True)
 sys.stdin.readline()
 cudart.cudaDeviceSynchronize()
 os.posix_spawn("/bin/true", ["true"], {}, file_actions=[(os.POSIX_SPAWN_OPEN, 3, sys.argv[2], os.O_RDONLY, 0)])
-os.write(1, b"done")
+os.write(1, b"done\\n")
 sys.stdin.readline()
 """
 
@@ -77,13 +77,9 @@ def test_uninterruptible_sleep_is_waiting_for_io(watch: Watch, standin: Standin,
     """A slow disk cannot be simulated. A parent sleeps uninterruptibly too, until its child has opened a FIFO."""
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
-    command = [sys.executable, "-c", SPAWN, str(standin.cudart), str(fifo)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as program:
-        assert program.stdin
-        assert program.stdout
-        assert program.stdout.readline() == b"ready\n"
+    with talking(sys.executable, "-c", SPAWN, standin.cudart, fifo) as program:
         watch.attach()
-        program.stdin.write(b"\n")
+        program.say()
         state = Path(f"/proc/{program.pid}/stat")
         while state.read_bytes().split()[2] != b"D":
             os.sched_yield()
@@ -91,7 +87,7 @@ def test_uninterruptible_sleep_is_waiting_for_io(watch: Watch, standin: Standin,
         while time.monotonic() < began + WAIT_NS / 1e9:
             os.sched_yield()
         fifo.write_bytes(b"")
-        assert program.stdout.read(4) == b"done"
+        assert program.line() == "done"
         batch = watch.read()
     (io_wait,) = doubles(batch, "zernel.process.io.wait", process_pid=program.pid)
     (off_cpu,) = doubles(batch, "zernel.process.off_cpu", process_pid=program.pid)

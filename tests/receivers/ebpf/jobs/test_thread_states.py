@@ -1,10 +1,7 @@
 """The time of threads that call CUDA, by state, agrees with the program's own record."""
 
 import json
-import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from otel_zernel.batch import Batch
 from otel_zernel.clock import SystemClock
@@ -13,6 +10,7 @@ from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.tables.tables import THREADS_OF_PROCESS
 from otel_zernel_receivers.ebpf.tables.thread_times import NAMES
 from tests.receivers.ebpf.standin import Standin
+from tests.receivers.ebpf.talking import talking
 from tests.receivers.ebpf.watching import Watch, doubles
 
 JOB = """
@@ -72,35 +70,17 @@ LEAST = {"gpu_wait": 4 * 0.05, "sleep": 4 * 0.05, "io": 4 * 0.04, "lock": 4 * 0.
 """Seconds: a part of what the program asks for, as its waits may begin late."""
 
 
-@contextmanager
-def job(standin: Standin) -> Iterator["subprocess.Popen[str]"]:
-    command = [sys.executable, "-c", JOB, str(standin.cudart)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        yield process
-        process.communicate("\n")
-
-
-def answer(process: "subprocess.Popen[str]", *, go: bool) -> str:
-    assert process.stdin
-    assert process.stdout
-    if go:
-        process.stdin.write("\n")
-        process.stdin.flush()
-    return process.stdout.readline()
-
-
 def times(batch: Batch, metric: str, pid: int) -> dict[str, float]:
     return {name: sum(doubles(batch, metric, process_pid=pid, zernel_thread_state=name)) for name in NAMES}
 
 
 def test_each_moment_of_a_thread_that_calls_cuda_is_in_the_state_that_it_was_in(watch: Watch, standin: Standin) -> None:
-    with job(standin) as process:
-        assert answer(process, go=False) == "ready\n"
+    with talking(sys.executable, "-c", JOB, standin.cudart) as process:
         watch.attach()
-        assert answer(process, go=True) == "attached\n"
+        assert process.ask() == "attached"
         watch.read()
         watch.taken()
-        own = json.loads(answer(process, go=True))
+        own = json.loads(process.ask())
         batch = watch.read()
     found = times(batch, "zernel.cuda.thread.time", process.pid)
     # Before and after its work the thread reads its input, which is I/O. A busy machine lets it wait for a CPU, and for

@@ -1,9 +1,9 @@
 """A training process with workers by multiprocessing, on the stand-in for PyTorch; run by test_workers.py.
 
-    python train_workers.py FOLDER METHOD COUNT [early] [unnamed] [other]
+    python train_workers.py FOLDER METHOD COUNT [early] [unnamed] [alien]
 
 Makes a backward pass, then starts COUNT workers by METHOD; with `early`, the workers come first. They have the name
-that PyTorch gives its workers; with `unnamed`, they share a tensor, as those of PyTorch before 2.6 do; with `other`,
+that PyTorch gives its workers; with `unnamed`, they share a tensor, as those of PyTorch before 2.6 do; with `alien`,
 they are no workers and have neither. Each worker reads a file, uses the CPU for `CPU` seconds, makes a probed call
 every 10 ms, and ends with the exit code that it is sent.
 
@@ -58,7 +58,7 @@ def share_a_tensor() -> mmap.mmap:
         return mmap.mmap(file.fileno(), 4096)
 
 
-KINDS: dict[str, Callable[[], object]] = {"named": name_like_pytorch, "unnamed": share_a_tensor, "other": lambda: None}
+KINDS: dict[str, Callable[[], object]] = {"named": name_like_pytorch, "unnamed": share_a_tensor, "alien": lambda: None}
 
 
 def read_and_compute(folder: str) -> None:
@@ -146,5 +146,5 @@ def main(folder: str, method: str, count: int, *, early: bool, kind: str) -> Non
 
 
 if __name__ == "__main__":
-    chosen = next((one for one in KINDS if one in sys.argv), "named")
+    chosen = next((kind for kind in KINDS if kind in sys.argv), "named")
     main(sys.argv[1], sys.argv[2], int(sys.argv[3]), early="early" in sys.argv, kind=chosen)

@@ -35,6 +35,14 @@ class Btf:
         self._types = [Type("void", 0, 0, 0, b""), *self._read(header + types, header + types + types_size)]
         self._functions = {one.name: one for one in self._types if one.kind == _FUNC}
 
+    def structs(self) -> dict[str, tuple[int, dict[str, int]]]:
+        """The structs and unions by name: the size of each, and the offsets of its fields, both in bytes."""
+        return {one.name: (one.size, dict(self._offsets(one))) for one in self._types if one.kind in (_STRUCT, _UNION)}
+
+    def _offsets(self, structure: Type) -> Iterator[tuple[str, int]]:
+        for name, _, bits in struct.iter_unpack("<III", structure.extra):
+            yield self._text(name), (bits & 0xFFFFFF) // 8
+
     def parameters(self, function: str) -> int:
         """The number of a function's parameters."""
         return len(self._parameters(function))

@@ -5,7 +5,6 @@ code: only a run does.
 """
 
 import re
-from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +16,7 @@ from otel_zernel_receivers.ebpf.probes import loading
 from otel_zernel_receivers.ebpf.probes.attach_modes import Mode
 from tests.receivers.ebpf.kernel.bpf_object import BpfObject, given_to_map
 from tests.receivers.ebpf.kernel.instructions import Feature, Function, Instruction
-from tests.receivers.ebpf.kernel.test_objects import FOLDER, each_object
+from tests.receivers.ebpf.kernel.test_objects import FOLDER, each_object, object_at
 
 README = Path(versions.__file__).parents[1] / "README.md"
 TABLE = Path(__file__).with_name("kernel_features.tsv")
@@ -47,9 +46,8 @@ def parsed(line: str) -> tuple[Feature, Row]:
 FEATURES = dict(parsed(line) for line in TABLE.read_text().splitlines() if not line.startswith("#"))
 
 
-@cache
 def object_of(architecture: str, variant: str) -> BpfObject:
-    return BpfObject((FOLDER / architecture / f"{variant}.bpf.o").read_bytes())
+    return object_at(FOLDER / architecture / f"{variant}.bpf.o")
 
 
 def first_linux(architecture: str, mode: Mode, variant: str, programs: set[str]) -> Version:
@@ -69,14 +67,14 @@ def required(architecture: str, variant: str) -> set[str]:
 
 @each_object
 def test_every_feature_of_an_object_is_in_the_table(path: Path) -> None:
-    bpf = object_of(path.parent.name, path.name.removesuffix(".bpf.o"))
+    bpf = object_at(path)
     used = set().union(*(bpf.features(program) for program in bpf.programs))
     assert not used - set(FEATURES), "find the first Linux that has it, and add a row with the source"
 
 
 @each_object
 def test_programs_only_call_helpers_that_their_type_permits(path: Path) -> None:
-    bpf = object_of(path.parent.name, path.name.removesuffix(".bpf.o"))
+    bpf = object_at(path)
     for name, program in bpf.programs.items():
         for feature in bpf.features(name):
             row = FEATURES[feature]
@@ -239,7 +237,7 @@ def test_the_matrix_has_both_processors_and_a_kernel_with_backports() -> None:
 @each_object
 def test_no_program_of_uprobes_gets_a_private_stack(path: Path) -> None:
     """Uprobes can be preempted, which would overwrite a private stack per CPU. A tail call prevents private stacks."""
-    bpf = object_of(path.parent.name, path.name.removesuffix(".bpf.o"))
+    bpf = object_at(path)
     probes = [name for name, program in bpf.programs.items() if name.startswith("probe")]
     assert probes
     for name in probes:

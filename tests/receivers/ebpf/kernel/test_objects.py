@@ -3,16 +3,16 @@
 import hashlib
 import re
 import shutil
-import struct
 import subprocess
-from collections.abc import Iterator
 from enum import IntEnum
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from otel_zernel_receivers.ebpf.kernel import kernel_structs
 from otel_zernel_receivers.ebpf.probes import calls
+from tests.receivers.ebpf.kernel.bpf_object import BpfObject
 
 ROOT = Path(__file__).parents[4]
 SOURCES = sorted([*(ROOT / "bpf").glob("*.bpf.c"), *(ROOT / "bpf").glob("*.bpf.h")])
@@ -22,43 +22,9 @@ OBJECTS = sorted(FOLDER.glob("*/*.bpf.o"))
 each_object = pytest.mark.parametrize("path", OBJECTS, ids=[f"{path.parent.name}-{path.name}" for path in OBJECTS])
 
 
-def section(elf: bytes, wanted: str) -> bytes:
-    """The bytes of a section of a little-endian 64-bit ELF file."""
-    table, width, count, names = (
-        struct.unpack_from("<Q", elf, 40)[0],
-        *struct.unpack_from("<HHH", elf, 58),
-    )
-    headers = [struct.unpack_from("<IIQQQQ", elf, table + width * index) for index in range(count)]
-    for name, _, _, _, offset, size in headers:
-        start = headers[names][4] + name
-        if elf[start : elf.index(b"\0", start)].decode() == wanted:
-            return elf[offset : offset + size]
-    raise LookupError(wanted)
-
-
-# Bytes that follow `struct btf_type`, by kind (linux/btf.h).
-_EXTRA = {1: 4, 3: 12, 4: 12, 5: 12, 6: 8, 13: 8, 14: 4, 15: 12, 17: 4, 19: 12}
-_PER_MEMBER = {4, 5, 6, 13, 15, 19}
-
-
-def structs(btf: bytes) -> Iterator[tuple[str, int, dict[str, int]]]:
-    """Name, size and field offsets of every struct and union in a .BTF section."""
-    header_size, types, types_size, strings = struct.unpack_from("<IIII", btf, 4)
-
-    def name_at(offset: int) -> str:
-        start = header_size + strings + offset
-        return btf[start : btf.index(b"\0", start)].decode()
-
-    at = header_size + types
-    end = at + types_size
-    while at < end:
-        name, info, size = struct.unpack_from("<III", btf, at)
-        kind, members = info >> 24 & 0x1F, info & 0xFFFF
-        at += 12
-        if kind in (4, 5):
-            fields = [struct.unpack_from("<III", btf, at + 12 * member) for member in range(members)]
-            yield name_at(name), size, {name_at(field): (bits & 0xFFFFFF) // 8 for field, _, bits in fields}
-        at += _EXTRA.get(kind, 0) * (members if kind in _PER_MEMBER else 1)
+@cache
+def object_at(path: Path) -> BpfObject:
+    return BpfObject(path.read_bytes())
 
 
 def test_every_variant_and_architecture_has_an_object() -> None:
@@ -70,16 +36,15 @@ def test_every_variant_and_architecture_has_an_object() -> None:
 @each_object
 def test_an_object_is_built_from_the_sources(path: Path) -> None:
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in SOURCES)).hexdigest()
-    assert section(path.read_bytes(), "sources").rstrip(b"\0").decode() == digest, "run `make bpf`"
+    assert object_at(path).section("sources").rstrip(b"\0").decode() == digest, "run `make bpf`"
 
 
 @each_object
 def test_numpy_types_match_the_structs(path: Path) -> None:
-    found = {name: (size, fields) for name, size, fields in structs(section(path.read_bytes(), ".BTF"))}
+    structs = object_at(path).btf.structs()
     for name, dtype in kernel_structs.STRUCTS.items():
-        size, fields = found[name]
-        assert size == dtype.itemsize, name
-        assert {field: place[1] for field, place in (dtype.fields or {}).items()} == fields, name
+        offsets = {field: place[1] for field, place in (dtype.fields or {}).items()}
+        assert structs[name] == (dtype.itemsize, offsets), name
 
 
 def sources() -> str:
@@ -120,8 +85,8 @@ def test_both_sides_have_the_same_enums(enum: str, prefix: str, ours: type[IntEn
 
 
 def test_the_packed_settings_have_the_size_of_the_struct() -> None:
-    found = {name: size for name, size, _ in structs(section(OBJECTS[0].read_bytes(), ".BTF"))}
-    assert kernel_structs.SETTINGS.size == found["settings"]
+    size, _ = object_at(OBJECTS[0]).btf.structs()["settings"]
+    assert kernel_structs.SETTINGS.size == size
 
 
 def test_the_sources_still_compile_for_both_architectures(tmp_path: Path) -> None:

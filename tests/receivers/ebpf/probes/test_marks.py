@@ -17,19 +17,16 @@ from otel_zernel_receivers.ebpf.probes.libraries import PROBES
 from otel_zernel_receivers.ebpf.probes.marks import Mark, missing_marks, sentence
 from otel_zernel_receivers.ebpf.processes.files.used_files import MappedLibrary
 from tests.receivers.ebpf.standin import Standin
+from tests.receivers.ebpf.talking import talking
 from tests.receivers.ebpf.watching import Watch, attributes_of, metrics_of
 
 
 @contextmanager
 def program_with(library: Path) -> Iterator[int]:
     """The pid of a program that has loaded the library."""
-    code = "import ctypes, sys; ctypes.CDLL(sys.argv[1]); print(flush=True); sys.stdin.read()"
-    command = [sys.executable, "-c", code, str(library)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
-        assert program.stdout
-        program.stdout.readline()
+    code = "import ctypes, sys; ctypes.CDLL(sys.argv[1]); print('ready', flush=True); sys.stdin.read()"
+    with talking(sys.executable, "-c", code, library) as program:
         yield program.pid
-        program.communicate()
 
 
 @pytest.fixture

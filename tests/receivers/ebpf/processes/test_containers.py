@@ -17,15 +17,16 @@ from tests.receivers.ebpf.standin.fixture import BuildStandin
 from tests.receivers.ebpf.watching import Watch, calls
 
 LAUNCH = "zernel.cuda.launch.latency"
-Start = Callable[[], Program]
+Start = Callable[[str], Program]
 
 
 @pytest.fixture
 def start_in_container(standin: Standin, tmp_path: Path) -> Start:
-    """Starts the program in its own container. All containers have one image, the folder of the stand-ins."""
+    """Starts the program in its own container, after a command in that. All containers have one image, the folder of
+    the stand-ins."""
     image = standin.copy_to(tmp_path / "image").folder
 
-    def start() -> Program:
+    def start(command: str) -> Program:
         container = tmp_path / os.urandom(4).hex()
         for folder in ("upper", "work", "root"):
             (container / folder).mkdir(parents=True)
@@ -33,14 +34,16 @@ def start_in_container(standin: Standin, tmp_path: Path) -> Start:
         mount = f"mount -t overlay overlay -o {layers} {container}/root"
         if subprocess.run(["unshare", "-m", "sh", "-c", mount], check=False, capture_output=True).returncode:
             pytest.skip("no overlay can be mounted here")
-        wrapper = ["unshare", "-m", "sh", "-c", f'{mount} && exec "$@"', "-"]
+        script = f'{mount} && cd {container}/root && {command} && exec "$@"'
+        wrapper = ["unshare", "-m", "sh", "-c", script, "-"]
         return standin.start(container / "root/program", wrapper=wrapper)
 
     return start
 
 
-def test_containers_of_one_image_are_counted_once_each(watch: Watch, start_in_container: Start) -> None:
-    with start_in_container() as first, start_in_container() as second:
+@pytest.mark.parametrize("command", ["true", "chmod 700 libcudart.so.12"], ids=["the same file", "a copy of it"])
+def test_containers_of_one_image_are_counted_once_each(watch: Watch, start_in_container: Start, command: str) -> None:
+    with start_in_container("true") as first, start_in_container(command) as second:
         for program in (first, second):
             program.do("load libcudart.so.12")
             watch.attach()

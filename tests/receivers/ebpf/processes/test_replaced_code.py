@@ -1,7 +1,5 @@
 """Code that a process has copied to memory without a file is not probed, and counted as skipped."""
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -10,6 +8,7 @@ import pytest
 from otel_zernel_receivers.ebpf.processes.scanner import Reason, Scanner, Selection
 from tests.receivers.ebpf.processes.fake_proc import FakeProc
 from tests.receivers.ebpf.standin import Standin
+from tests.receivers.ebpf.talking import talking
 
 CUDART = "/usr/lib/libcudart.so.12"
 
@@ -58,11 +57,6 @@ sys.stdin.readline()
 def test_a_selected_process_that_replaces_its_code_is_skipped_and_counted(
     standin: Standin, job: str, count: int
 ) -> None:
-    command = [sys.executable, "-c", _REPLACES_ITS_CODE, str(standin.cudart)]
-    environment = {**os.environ, "JOB": job}
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as process:
-        assert process.stdout
-        process.stdout.readline()
+    with talking(sys.executable, "-c", _REPLACES_ITS_CODE, standin.cudart, environment={"JOB": job}):
         scan = Scanner(selection=Selection(environment={"JOB": "train"})).scan()
-        process.kill()
     assert scan.skipped.get(Reason.REPLACED_CODE, 0) == count

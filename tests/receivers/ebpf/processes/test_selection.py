@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +21,12 @@ from otel_zernel_receivers.ebpf.probes.catalogue import Probe
 from otel_zernel_receivers.ebpf.probes.loading import load
 from otel_zernel_receivers.ebpf.processes.identities import Identities
 from otel_zernel_receivers.ebpf.processes.scanner import Scan, Selection
+from otel_zernel_receivers.ebpf.tables.process_table import ProcessRows, WorkerTable
 from otel_zernel_receivers.ebpf.tables.tables import Limits
 from tests.receivers.ebpf.files import open_elf
 from tests.receivers.ebpf.processes.fake_proc import FakeProc
-from tests.receivers.ebpf.standin import Program, Standin
+from tests.receivers.ebpf.standin import Standin
+from tests.receivers.ebpf.talking import talking
 from tests.receivers.ebpf.watching import Watch, attributes_of, calls, endings_of, numbers, spans_of
 
 LAUNCH = "zernel.cuda.launch.latency"
@@ -34,70 +36,32 @@ def watching(processes: dict[str, Any]) -> Watch:
     return Watch(EbpfConfig.model_validate({"processes": processes, "long_wait": "0s"}))
 
 
-@pytest.mark.parametrize(
-    ("processes", "is_selected"),
-    [
-        ({"names": ["prog*"]}, True),
-        ({"names": ["python*"]}, False),
-        ({"environment": {"JOB": "train-*"}}, True),
-        ({"environment": {"JOB": "serve-*"}}, False),
-        ({"names": ["program"], "environment": {"OTHER": "*"}}, False),
-        ({"cgroups": ["*"]}, True),
-        ({"cgroups": ["*no-such-pod*"]}, False),
-    ],
-)
-def test_only_selected_processes_are_reported(
-    watch: Watch, standin: Standin, processes: dict[str, Any], is_selected: bool
+def test_of_two_processes_with_the_same_libraries_only_the_selected_one_is_reported(
+    loadable: None, standin: Standin
 ) -> None:
+    """A communicator names a rank, as the environment does, but selects no process."""
+    libraries = ["libcudart.so.12", "libnccl.so.2"]
     with (
-        watching(processes) as selective,
-        standin.start(environment={"JOB": "train-7"}, loads=["libcudart.so.12"]) as program,
+        watching({"names": ["prog*"], "environment": {"JOB": "train-*"}, "cgroups": ["*"]}) as watch,
+        standin.start(environment={"JOB": "train-7"}, loads=libraries) as selected,
+        standin.start(environment={"JOB": "serve-7"}, loads=libraries) as unselected,
     ):
         watch.attach()
-        selective.attach()
-        program.do("cudaLaunchKernel times=10")
-        program.do("cudaMalloc size=100")
-        program.do("cudaDeviceSynchronize")
-        batch, everything = selective.read(), watch.read()
-    assert calls(everything, LAUNCH, process_pid=program.pid) == 10
-    assert calls(batch, LAUNCH, process_pid=program.pid) == (10 if is_selected else 0)
-    assert bool(numbers(batch, "zernel.cuda.memory.used", process_pid=program.pid)) == is_selected
-    assert bool(spans_of(batch, program.pid)) == is_selected
-
-
-@contextmanager
-def one_of_two_selected(standin: Standin, library: str) -> Iterator[tuple[Watch, Program, Program]]:
-    """A watch that selects one environment, a program with it, and one without it. Both use the same library."""
-    with (
-        watching({"environment": {"JOB": "train"}}) as watch,
-        standin.start(environment={"JOB": "train"}) as selected,
-        standin.start(environment={"JOB": "serve"}) as unselected,
-    ):
         for program in (selected, unselected):
-            program.do(f"load {library}")
-        watch.attach()
-        yield watch, selected, unselected
-
-
-def test_an_unselected_process_with_the_same_library_is_not_reported(loadable: None, standin: Standin) -> None:
-    with one_of_two_selected(standin, "libcudart.so.12") as (watch, selected, unselected):
+            program.do("cudaMalloc size=100")
+            program.do("ncclCommInitRank comm=1 ranks=8 rank=3")
+            program.do("ncclAllReduce comm=1 count=10")
         for times in (10, 20):
             for program in (selected, unselected):
                 program.do(f"cudaLaunchKernel times={times}")
-            batch = watch.read()
             watch.taken()
-            assert calls(batch, LAUNCH, process_pid=selected.pid) == times
+            batch = watch.read()
+            assert calls(batch, LAUNCH, process_pid=selected.pid, zernel_cuda_api="runtime") == times
             assert calls(batch, LAUNCH, process_pid=unselected.pid) == 0
-
-
-def test_a_communicator_does_not_select_an_unselected_process(loadable: None, standin: Standin) -> None:
-    with one_of_two_selected(standin, "libnccl.so.2") as (watch, selected, unselected):
-        for program in (selected, unselected):
-            program.do("ncclCommInitRank comm=1 ranks=8 rank=3")
-            program.do("ncclAllReduce comm=1 count=10")
-        batch = watch.read()
-    assert spans_of(batch, selected.pid)
-    assert not spans_of(batch, unselected.pid)
+            assert numbers(batch, "zernel.cuda.memory.used", process_pid=selected.pid)
+            assert not numbers(batch, "zernel.cuda.memory.used", process_pid=unselected.pid)
+            assert bool(spans_of(batch, selected.pid)) == (times == 10)
+            assert not spans_of(batch, unselected.pid)
 
 
 VERSION_1 = f"name=zernel-test-{os.getpid()}"
@@ -155,75 +119,66 @@ def test_one_of_two_pods_can_be_selected(loadable: None, standin: Standin, cgrou
     assert calls(batch, LAUNCH, process_pid=outside.pid) == 0
 
 
-def test_the_row_of_an_unselected_process_is_freed_even_if_its_end_was_missed(
+@contextmanager
+def launched(standin: Standin) -> Iterator[tuple[int, ProcessRows, WorkerTable]]:
+    """The pid of a program with a row in the kernel that nothing was learned of, and the tables of such programs."""
+    with open_elf(standin.cudart) as elf:
+        (launch,) = elf.find(["cudaLaunchKernel"])["cudaLaunchKernel"]
+        place = AttachPoint(
+            Probe("cudaLaunchKernel", Operation.RUNTIME_LAUNCH), elf.probe_point(launch, (6, 18)).offset
+        )
+    with closing(load(Limits())) as loaded, standin.start() as program:
+        with closing(attach(loaded.bpf, loaded.mode, str(standin.cudart), [place])):
+            program.do("load libcudart.so.12")
+            program.do("cudaLaunchKernel")
+        yield program.pid, loaded.tables.rows, loaded.tables.workers
+
+
+def test_a_process_that_could_not_be_read_is_read_again_and_its_row_is_freed_even_if_its_end_was_missed(
     loadable: None, standin: Standin, tmp_path: Path
 ) -> None:
     proc = FakeProc(tmp_path)
-    with closing(load(Limits())) as loaded, standin.start() as program:
-        rows, workers = loaded.tables.rows, loaded.tables.workers
-        identities = Identities(rows, workers, Selection(names=("no-such-program",)), proc.root)
-        place = AttachPoint(Probe("cudaLaunchKernel", Operation.RUNTIME_LAUNCH), offset_of(standin.cudart))
-        with closing(attach(loaded.bpf, loaded.mode, str(standin.cudart), [place])):
-            program.do("load libcudart.so.12")
-            program.do("cudaLaunchKernel")
-        proc.add(program.pid)
-        identities.learn()
-        assert (rows.live(), [process.pid for process in rows.held()]) == ([], [program.pid])
-        shutil.rmtree(proc.root / str(program.pid))
-        identities.note_scan(Scan((), {}))
+    with launched(standin) as (pid, rows, workers):
+        selecting = Identities(rows, workers, Selection(environment={"JOB": "train"}), proc.root)
+        (process,) = rows.live()
+        selecting.learn()
+        assert not selecting.is_selected(process)
+        proc.add(pid, environment={"JOB": "train"})
+        selecting.learn()
+        assert selecting.is_selected(process)
+        ignoring = Identities(rows, workers, Selection(names=("no-such-program",)), proc.root)
+        ignoring.learn()
+        assert (rows.live(), [process.pid for process in rows.held()]) == ([], [pid])
+        shutil.rmtree(proc.root / str(pid))
+        ignoring.note_scan(Scan((), {}))
         assert len(rows.ended()) == 1
 
 
-def test_a_process_that_could_not_be_read_is_read_again(loadable: None, standin: Standin, tmp_path: Path) -> None:
-    proc = FakeProc(tmp_path)
-    with closing(load(Limits())) as loaded, standin.start() as program:
-        rows, workers = loaded.tables.rows, loaded.tables.workers
-        identities = Identities(rows, workers, Selection(environment={"JOB": "train"}), proc.root)
-        place = AttachPoint(Probe("cudaLaunchKernel", Operation.RUNTIME_LAUNCH), offset_of(standin.cudart))
-        with closing(attach(loaded.bpf, loaded.mode, str(standin.cudart), [place])):
-            program.do("load libcudart.so.12")
-            program.do("cudaLaunchKernel")
-        (process,) = rows.live()
-        identities.learn()
-        assert not identities.is_selected(process)
-        proc.add(program.pid, environment={"JOB": "train"})
-        identities.learn()
-        assert identities.is_selected(process)
-
-
-def offset_of(library: Path) -> int:
-    with open_elf(library) as elf:
-        (launch,) = elf.find(["cudaLaunchKernel"])["cudaLaunchKernel"]
-        return elf.probe_point(launch, (6, 18)).offset
-
-
-@pytest.mark.parametrize("is_selected", [True, False])
-def test_a_fork_that_ends_before_the_next_reading_is_selected_as_its_parent(
-    loadable: None, standin: Standin, is_selected: bool
-) -> None:
-    with (
-        watching({"environment": {"JOB": "train"}}) as watch,
-        standin.start(
-            environment={"JOB": "train" if is_selected else "serve", "RANK": "3"}, loads=["libcudart.so.12"]
-        ) as program,
-    ):
+def test_a_fork_that_ends_before_the_next_reading_is_selected_as_its_parent(loadable: None, standin: Standin) -> None:
+    with watching({"environment": {"JOB": "train"}}) as watch, ExitStack() as stack:
+        programs = [
+            stack.enter_context(standin.start(environment={"JOB": job, "RANK": "3"}, loads=["libcudart.so.12"]))
+            for job in ("train", "serve")
+        ]
         watch.attach()
-        program.do("cudaLaunchKernel times=100 forks=3")
+        for program in programs:
+            program.do("cudaLaunchKernel times=100 forks=3")
         batch = watch.read()
-        children = set(program.calls("cudaLaunchKernel")["pid"].tolist())
-    assert len(children) == 3
-    assert [calls(batch, LAUNCH, process_pid=pid) for pid in children] == [100 * is_selected] * 3
-    ends = [span for pid in children for span in endings_of(batch, pid)]
-    assert len(ends) == 3 * is_selected
-    resources = [attributes_of(one.resource) for one in batch.metrics.resource_metrics]
-    ranks = {one["process_pid"]: one.get("zernel_rank") for one in resources if one.get("process_pid") in children}
-    assert ranks == dict.fromkeys(children, 3) if is_selected else not ranks
+        selected, unselected = (set(program.calls("cudaLaunchKernel")["pid"].tolist()) for program in programs)
+    assert [calls(batch, LAUNCH, process_pid=pid) for pid in selected] == [100] * 3
+    assert [calls(batch, LAUNCH, process_pid=pid) for pid in unselected] == [0] * 3
+    assert len([span for pid in selected for span in endings_of(batch, pid)]) == 3
+    assert not [span for pid in unselected for span in endings_of(batch, pid)]
+    resources = [attributes_of(resource.resource) for resource in batch.metrics.resource_metrics]
+    ranks = {resource.get("process_pid"): resource.get("zernel_rank") for resource in resources}
+    assert {pid: ranks.get(pid) for pid in selected} == dict.fromkeys(selected, 3)
+    assert not ranks.keys() & unselected
 
 
 _FORKS = """
 import ctypes, os, sys
 launch = ctypes.CDLL(sys.argv[1]).cudaLaunchKernel
-print(os.getpid(), flush=True)
+print("ready", flush=True)
 sys.stdin.readline()
 if os.fork():
     os._exit(0)
@@ -242,26 +197,15 @@ print(child, flush=True)
 def test_forks_are_selected_as_a_process_that_ended_before_they_began(loadable: None, standin: Standin) -> None:
     with (
         watching({"environment": {"JOB": "train"}}) as watch,
-        subprocess.Popen(
-            [sys.executable, "-c", _FORKS, str(standin.cudart)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            bufsize=1,
-            env={**os.environ, "JOB": "train"},
-        ) as process,
+        talking(sys.executable, "-c", _FORKS, standin.cudart, environment={"JOB": "train"}) as program,
     ):
-        assert process.stdin
-        assert process.stdout
-        process.stdout.readline()
         watch.attach()
-        process.stdin.write("fork\n")
-        process.wait()
+        program.say("fork")
+        program.process.wait()
         for _ in range(3):
             watch.attach()
             watch.read()
-        process.stdin.write("launch\n")
-        child = int(process.stdout.readline())
+        child = int(program.ask("launch"))
         assert calls(watch.read(), LAUNCH, process_pid=child) == 100
 
 

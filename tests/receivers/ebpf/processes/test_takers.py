@@ -1,7 +1,6 @@
 """What a process that takes a CPU is to the process of a job that waits for it."""
 
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from otel_zernel_receivers.ebpf.processes.identities import Identities
 from otel_zernel_receivers.ebpf.processes.pid_namespace import PidNamespace
 from otel_zernel_receivers.ebpf.processes.scanner import Selection
 from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
+from tests.receivers.ebpf.talking import started
 
 pytestmark = pytest.mark.skipif(
     not PidNamespace(Path("/proc")).is_initial, reason="the kernel's pids are those of the initial pid namespace"
@@ -24,7 +24,6 @@ import subprocess, sys
 child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
 print(child.pid, flush=True)
 sys.stdin.read()
-child.communicate()
 """
 
 
@@ -44,12 +43,8 @@ class Rows:
 @contextmanager
 def parent_and_child(**environment: str) -> Iterator[tuple[int, int]]:
     """The pids of a process and of one that it has started."""
-    command = [sys.executable, "-c", _PARENT]
-    pipe: Any = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env={**os.environ, **environment}) as parent:
-        assert parent.stdout
-        yield parent.pid, int(parent.stdout.readline())
-        parent.communicate("")
+    with started(sys.executable, "-c", _PARENT, environment=environment) as parent:
+        yield parent.pid, int(parent.line())
 
 
 def test_children_are_told_from_ranks_and_from_other_programs() -> None:

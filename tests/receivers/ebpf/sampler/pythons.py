@@ -13,10 +13,15 @@ MINORS = (9, 10, 11, 12, 13, 14)
 
 def python_of(minor: int) -> str:
     """An interpreter of Python 3.`minor`. Skips the test if none is installed."""
-    found = _find(minor)
-    if not found:
+    python = _find(minor)
+    if not python:
         pytest.skip(f"Python 3.{minor} is not installed")
-    return found
+    return python
+
+
+def installed() -> dict[int, str]:
+    """The interpreters of the supported versions 3.x that are installed, by x."""
+    return {minor: python for minor in MINORS if (python := _find(minor))}
 
 
 @functools.cache

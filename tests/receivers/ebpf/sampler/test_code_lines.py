@@ -19,6 +19,7 @@ from otel_zernel_receivers.ebpf.sampler.line_tables import LineTable
 from otel_zernel_receivers.ebpf.tables.samples import Place
 from tests.receivers.ebpf.sampler.pythons import MINORS, python_of
 from tests.receivers.ebpf.sampler.test_runtimes import runtime_of
+from tests.receivers.ebpf.talking import started
 
 FOLDERS = LibraryFolders()
 PROGRAM = """
@@ -175,10 +176,8 @@ def place_of(address: int, offset: int, layout: Layout) -> Place:
 def test_the_line_of_every_instruction_is_as_python_gives_it(minor: int, tmp_path: Path) -> None:
     program = tmp_path / "entraînement.py"
     program.write_text(PROGRAM)
-    command = [python_of(minor), str(program)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout
-        codes = json.loads(process.stdout.readline())
+    with started(python_of(minor), program) as process:
+        codes = json.loads(process.line())
         runtime = runtime_of(process.pid)
         assert runtime
         lines = CodeLines()
@@ -186,7 +185,6 @@ def test_the_line_of_every_instruction_is_as_python_gives_it(minor: int, tmp_pat
             places = [place_of(address, offset, runtime.layout) for offset, _ in offsets]
             expected = [CodeLine(file, name, line) for _, line in offsets]
             assert list(lines.of(process.pid, runtime.layout.codes, FOLDERS, places)) == expected
-        process.communicate()
     files, names = {file for _, file, *_ in codes}, {name.rpartition(".")[2] for _, _, name, _ in codes}
     assert "<ipython-input-3>" in files
     assert {"größe_des_模型", "<lambda>", "far", "inner", "made", "<module>"} <= names

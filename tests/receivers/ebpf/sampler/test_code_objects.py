@@ -3,7 +3,6 @@
 import ctypes
 import json
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from otel_zernel_receivers.ebpf.sampler.code_objects import CodeObject, read_cod
 from otel_zernel_receivers.ebpf.sampler.layouts import LAYOUTS, Layout
 from tests.receivers.ebpf.sampler.pythons import MINORS, python_of
 from tests.receivers.ebpf.sampler.test_runtimes import runtime_of
+from tests.receivers.ebpf.talking import started
 
 PROGRAM = """
 import json, sys
@@ -30,17 +30,14 @@ sys.stdin.read()
 def test_the_code_objects_of_each_version_of_python_are_read(minor: int, name: str, tmp_path: Path) -> None:
     program = tmp_path / name
     program.write_text(PROGRAM)
-    command = [python_of(minor), str(program)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout
-        codes = json.loads(process.stdout.readline())
+    with started(python_of(minor), program) as process:
+        codes = json.loads(process.line())
         runtime = runtime_of(process.pid)
         assert runtime
         heads = read_heads(process.pid, [address for address, *_ in codes], runtime.layout.codes)
         for head, (_, *texts) in zip(heads, codes, strict=True):
             assert head
             assert read_code(process.pid, head, runtime.layout.codes) == CodeObject(*texts)
-        process.communicate()
 
 
 @pytest.mark.parametrize("layout", LAYOUTS.values())

@@ -17,6 +17,7 @@ from otel_zernel_libraries.training import semconv
 from otel_zernel_libraries.training.stacks import STACKS, CodeLine, StackTime
 from otel_zernel_receivers.ebpf.config import EbpfConfig, StacksConfig
 from tests.receivers.ebpf.standin import Standin
+from tests.receivers.ebpf.talking import Talker, talking
 from tests.receivers.ebpf.watching import Watch, require_ebpf
 from tests.waiting import measured
 
@@ -88,22 +89,14 @@ class Found(NamedTuple):
 class Job:
     """A job that trains with the plants that it is given."""
 
-    process: "subprocess.Popen[str]"
+    process: Talker
     watch: Watch
-
-    def tell(self, text: str) -> str:
-        """Its next line, after a line to it."""
-        assert self.process.stdin
-        assert self.process.stdout
-        self.process.stdin.write(f"{text}\n")
-        self.process.stdin.flush()
-        return self.process.stdout.readline()
 
     def train(self, plant: str, position: str) -> tuple[CodeLine, float, list[Seen]]:
         """The planted line, its seconds, and the stacks meanwhile."""
         self.stacks()
         with ThreadPoolExecutor(1) as thread:
-            answer = thread.submit(self.tell, f"{plant} {position}")
+            answer = thread.submit(self.process.ask, f"{plant} {position}")
             while not answer.done():
                 if position == "spawned":
                     self.watch.attach()
@@ -138,20 +131,11 @@ def job(standin: Standin, python: str) -> Iterator[Job]:
 @contextmanager
 def running(*command: str) -> Iterator[Job]:
     require_ebpf()
-    with (
-        Watch(CONFIG) as watch,
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process,
-    ):
-        try:
-            assert process.stdout
-            assert process.stdout.readline() == "training\n"
-            watch.attach()
-            job = Job(process, watch)
-            assert job.tell("go on") == "training\n"
-            watch.read()
-            yield job
-        finally:
-            process.kill()
+    with Watch(CONFIG) as watch, talking(*command, first="training") as process:
+        watch.attach()
+        assert process.ask("go on") == "training"
+        watch.read()
+        yield Job(process, watch)
 
 
 def seconds_by_line(stacks: list[Seen], file: str) -> dict[int, float]:

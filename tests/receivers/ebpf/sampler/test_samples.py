@@ -2,11 +2,10 @@
 
 import json
 import math
-import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,9 +20,10 @@ from otel_zernel_receivers.ebpf.probes.loading import LoadedProbes, load
 from otel_zernel_receivers.ebpf.tables.samples import Frames, SampledStack, StackCount
 from otel_zernel_receivers.ebpf.tables.tables import Limits, Tables
 from tests.receivers.ebpf.jobs.operator_runs import snapshots_of
-from tests.receivers.ebpf.sampler.pythons import MINORS, python_of
+from tests.receivers.ebpf.sampler.pythons import installed
 from tests.receivers.ebpf.sampler.test_runtimes import runtime_of
 from tests.receivers.ebpf.standin import Standin
+from tests.receivers.ebpf.talking import Talker, talking
 from tests.receivers.ebpf.watching import Watch, attributes_of, metrics_of, reading, spans_of
 from tests.waiting import measured
 
@@ -42,184 +42,192 @@ def close(samples: int) -> float:
 class Job(NamedTuple):
     """A job that trains, and is sampled."""
 
-    process: "subprocess.Popen[str]"
+    process: Talker
     watch: Watch
     tables: Tables
     gil: bytes | None
     """As the kernel knows it."""
 
-    def work(self) -> dict[str, float]:
-        """The CPU seconds of each activity, by the job's own clock."""
-        self.watch.taken()
-        with reading(self.watch):
-            spent: dict[str, float] = json.loads(told(self.process))
-        return spent
-
-    def samples(self) -> Counter[tuple[object, str]]:
-        """The samples of its work, by thread id and activity."""
-        metric = metrics_of(self.watch.read()).get("zernel.samples")
-        found: Counter[tuple[object, str]] = Counter()
-        for point in metric.sum.data_points if metric else ():
-            attributes = attributes_of(point)
-            found[attributes.get("thread_id"), str(attributes["zernel_activity"])] += point.as_int
-        return found
-
-    def frames(self) -> Counter[Frames]:
-        """How often it was in which Python frames, until its next line."""
-        assert self.process.stdout
-        self.stacks()
-        self.process.stdout.readline()
-        found: Counter[Frames] = Counter()
-        for sampled, count in self.stacks().items():
-            if frames := self.tables.samples.frames(sampled.stack):
-                found[frames] += count.samples
-        return found
-
-    def waits(self) -> list[tuple[int, SampledStack, StackCount]]:
-        """Its waits until its next line, with the code of the innermost frame."""
-        self.stacks()
-        told(self.process)
-        innermost = ((self.tables.samples.frames(of.stack), of, count) for of, count in self.stacks().items())
-        return [(frames.places[0].code, of, count) for frames, of, count in innermost if frames and not of.code]
-
-    def stacks(self) -> Mapping[SampledStack, StackCount]:
-        """Those since the last call."""
-        self.tables.samples.gather()
-        readings = self.tables.samples.read()
-        return next((one.stacks for one in readings if one.process.pid == self.process.pid), {})
-
-
-def told(process: "subprocess.Popen[str]", order: str = "next") -> str:
-    """The next line of a job, after a line to it."""
-    assert process.stdin
-    assert process.stdout
-    process.stdin.write(f"{order}\n")
-    process.stdin.flush()
-    return process.stdout.readline()
-
 
 @contextmanager
-def training(*command: str, config: EbpfConfig = CONFIG) -> Iterator[Job]:
+def all_training(commands: Iterable[Sequence[str]], config: EbpfConfig = CONFIG) -> Iterator[list[Job]]:
+    """Jobs that train at the same time."""
     loaded: list[LoadedProbes] = []
 
     def keep(limits: Limits) -> LoadedProbes:
         loaded.append(load(limits))
         return loaded[-1]
 
-    with (
-        Watch(config, loader=keep) as watch,
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process,
-    ):
-        try:
-            assert process.stdout
-            assert process.stdout.readline() == "training\n"
-            watch.attach()
-            assert told(process) == "training\n"
-            watch.read()
-            yield Job(process, watch, loaded[-1].tables, loaded[-1].bpf.maps["gils"].get(NUMBER.pack(process.pid)))
-        finally:
-            process.kill()
+    with Watch(config, loader=keep) as watch, ExitStack() as stack:
+        processes = [stack.enter_context(talking(*command, first="training")) for command in commands]
+        watch.attach()
+        assert set(answers_of(processes)) == {"training"}
+        watch.read()
+        gils = loaded[-1].bpf.maps["gils"]
+        yield [Job(process, watch, loaded[-1].tables, gils.get(NUMBER.pack(process.pid))) for process in processes]
 
 
-def assert_close(job: Job) -> None:
-    """Chance alone makes one of some thousand measurements differ, and there are dozens of them."""
-    shares, expected = measured(lambda: shares_of(job), lambda both: both[0] == both[1])
+@contextmanager
+def training(*command: str, config: EbpfConfig = CONFIG) -> Iterator[Job]:
+    with all_training([command], config) as (job,):
+        yield job
+
+
+@contextmanager
+def training_in_each_version(script: str, *arguments: str) -> Iterator[dict[int, Job]]:
+    """A job of each installed version 3.x of Python, by x."""
+    pythons = installed()
+    with all_training((python, script, *arguments) for python in pythons.values()) as jobs:
+        yield dict(zip(pythons, jobs, strict=True))
+
+
+def answers_of(processes: Iterable[Talker]) -> list[str]:
+    """What each says after a line. They work for it at the same time."""
+    asked = list(processes)
+    for process in asked:
+        process.say()
+    return [process.line() for process in asked]
+
+
+def stacks_of(jobs: Sequence[Job]) -> list[Mapping[SampledStack, StackCount]]:
+    """The stacks of each job since the last call."""
+    samples = jobs[0].tables.samples
+    samples.gather()
+    stacks = {of.process.pid: of.stacks for of in samples.read()}
+    return [stacks.get(job.process.pid, {}) for job in jobs]
+
+
+def assert_close(jobs: Sequence[Job], samples_of: Callable[[Job], Mapping[str, int]]) -> None:
+    """Each activity has the part in the samples of a job's work that it has in the work, by the job's own clock.
+
+    Chance alone makes one of some thousand measurements differ, and there are dozens of them.
+    """
+
+    def measure() -> tuple[list[dict[str, float]], list[object]]:
+        jobs[0].watch.taken()
+        with reading(jobs[0].watch):
+            times = [json.loads(answer) for answer in answers_of(job.process for job in jobs)]
+        samples = [samples_of(job) for job in jobs]
+        return [parts(counts) for counts in samples], [
+            pytest.approx(parts(spent), abs=close(sum(counts.values())))
+            for counts, spent in zip(samples, times, strict=True)
+        ]
+
+    shares, expected = measured(measure, lambda both: both[0] == both[1])
     assert shares == expected
 
 
-def shares_of(job: Job) -> tuple[dict[str, float], object]:
-    """The part of each activity in the samples of a job's work, and in the work."""
-    spent = job.work()
-    of_thread = {activity: count for (tid, activity), count in job.samples().items() if tid == job.process.pid}
-    samples, total = sum(of_thread.values()), sum(spent.values())
-    shares = {activity: of_thread.get(activity, 0) / samples for activity in spent}
-    return shares, pytest.approx({one: seconds / total for one, seconds in spent.items()}, abs=close(samples))
+def parts(amounts: Mapping[str, float]) -> dict[str, float]:
+    total = sum(amounts.values())
+    return {name: amount / total for name, amount in amounts.items()}
 
 
-@pytest.mark.parametrize("minor", MINORS)
-def test_the_samples_of_each_version_of_python_agree_with_its_own_clock(
-    loadable: None, standin: Standin, minor: int
-) -> None:
-    with training(python_of(minor), JOB, "2", str(standin.cudart)) as job:
-        assert_close(job)
+def samples_in_metrics(job: Job) -> Counter[str]:
+    """The samples of the job's main thread by activity."""
+    counts: Counter[str] = Counter()
+    for point in metrics_of(job.watch.read())["zernel.samples"].sum.data_points:
+        attributes = attributes_of(point)
+        if attributes.get("thread_id") == job.process.pid:
+            counts[str(attributes["zernel_activity"])] += point.as_int
+    return counts
 
 
-def test_the_samples_of_pytorch_agree_with_its_own_clock(loadable: None, python: str) -> None:
-    with training(python, JOB, "3") as job:
-        assert_close(job)
-
-
-def test_snapshots_have_the_samples_of_their_thread(loadable: None, python: str) -> None:
-    with training(python, JOB, "3") as job:
-        shares, expected = measured(lambda: shares_in_snapshots(job), lambda both: both[0] == both[1])
-    assert shares == expected
-
-
-def shares_in_snapshots(job: Job) -> tuple[dict[str, float], object]:
-    """As `shares_of`, by the snapshots of the job's passes."""
-    spent = job.work()
+def samples_in_snapshots(job: Job) -> dict[str, int]:
+    """The same, from the snapshots of the job's passes."""
     spans = [span for span in spans_of(job.watch.read(), job.process.pid) if span.name == "backward"]
     first, *_, last = (snapshots_of(span)[1] for span in sorted(spans, key=lambda span: span.end_time_unix_nano))
     samples = [after - before for before, after in zip(first.samples, last.samples, strict=True)]
     waits = sum(last.times[1:]) - sum(first.times[1:])
     known_us = last.frame_times[0] - first.frame_times[0]
     assert 0.99e6 * sum(samples) / 997 < known_us < 1.01e6 * sum(samples) / 997 + waits / 1000
-    shares = {str(activity): count / sum(samples) for activity, count in zip(SAMPLED[1:], samples[1:], strict=True)}
-    total = sum(spent.values())
-    return shares, pytest.approx({one: seconds / total for one, seconds in spent.items()}, abs=close(sum(samples)))
+    return {str(activity): count for activity, count in zip(SAMPLED[1:], samples[1:], strict=True)}
 
 
-@pytest.mark.parametrize("minor", MINORS)
-def test_the_kernel_knows_the_gil_of_a_training_process(loadable: None, standin: Standin, minor: int) -> None:
-    with training(python_of(minor), JOB, "1", str(standin.cudart)) as job:
-        runtime = runtime_of(job.process.pid)
-        assert runtime
-        assert job.gil == np.array((runtime.gil.start, runtime.gil.stop), GIL).tobytes()
+def test_the_samples_of_each_version_of_python_agree_with_its_own_clock_and_the_kernel_knows_its_gil(
+    loadable: None, standin: Standin
+) -> None:
+    with training_in_each_version(JOB, "1", str(standin.cudart)) as jobs:
+        for minor, job in jobs.items():
+            runtime = runtime_of(job.process.pid)
+            assert runtime, minor
+            assert job.gil == np.array((runtime.gil.start, runtime.gil.stop), GIL).tobytes(), minor
+        assert_close(list(jobs.values()), samples_in_metrics)
 
 
-@pytest.mark.parametrize("minor", MINORS)
-def test_the_python_frames_of_a_thread_are_found(loadable: None, standin: Standin, minor: int) -> None:
-    with training(python_of(minor), DEEP_JOB, "0.5", str(standin.cudart)) as job:
-        codes: list[tuple[int, int]] = json.loads(told(job.process))
-        found = job.frames()
-        ((frames, _),) = found.most_common(1)
-        assert [place.code for place in frames.places] == [address for address, _ in codes]
-        assert not frames.is_cut | frames.is_broken
-        if minor >= 11:
-            for place, (address, length) in zip(frames.places, codes, strict=True):
-                assert 0 < place.instruction - address < length + 256  # the code object has its instructions at its end
-        assert sum(one.is_broken for one in found) == 0
-        assert job.process.stdin
-        job.process.stdin.write("next\n")
-        job.process.stdin.flush()
-        ((deep, _),) = job.frames().most_common(1)
-        assert (len(deep.places), deep.is_cut) == (PLACES, True)
-        assert deep.places[0].code == codes[0][0]
+def test_the_samples_of_pytorch_in_metrics_and_snapshots_agree_with_its_own_clock(loadable: None, python: str) -> None:
+    with training(python, JOB, "3") as job:
+        assert_close([job], samples_in_metrics)
+        assert_close([job], samples_in_snapshots)
 
 
-@pytest.mark.parametrize("minor", MINORS)
-def test_the_python_frames_of_waits_are_found(loadable: None, standin: Standin, minor: int) -> None:
-    with training(python_of(minor), WAITING_JOB, str(standin.cudart)) as job:
-        address = int(told(job.process))
-        waits = [(of, count) for code, of, count in job.waits() if code == address]
-        assert {of.state for of, _ in waits} == {ThreadState.TIMER}
-        assert sum(count.samples for _, count in waits) == 3
-        assert 0.59 < sum(count.waited_ns for _, count in waits) / 1e9 < 1.2, "a busy machine wakes a thread late"
-        waits = [(of, count) for code, of, count in job.waits() if code == address]
-        waited = sum(count.waited_ns for _, count in waits) / 1e9
-        assert waited > 1500 * 0.001
-        assert sum(count.samples for _, count in waits) <= 200 * waited * 1.5 + 21, "at most 200 stacks a second"
+def test_the_python_frames_of_a_thread_are_found(loadable: None, standin: Standin) -> None:
+    with training_in_each_version(DEEP_JOB, "0.5", str(standin.cudart)) as jobs:
+        stacks_of(list(jobs.values()))
+        codes: list[list[tuple[int, int]]] = list(map(json.loads, answers_of(job.process for job in jobs.values())))
+        assert {job.process.line() for job in jobs.values()} == {"deeper"}
+        for minor, frames, codes_of_job in zip(jobs, frames_of(list(jobs.values())), codes, strict=True):
+            ((most, _),) = frames.most_common(1)
+            assert [place.code for place in most.places] == [address for address, _ in codes_of_job], minor
+            assert not most.is_cut | most.is_broken, minor
+            if minor >= 11:
+                for place, (address, length) in zip(most.places, codes_of_job, strict=True):
+                    in_code = place.instruction - address
+                    assert 0 < in_code < length + 256, "the code object has its instructions at its end"
+            assert not any(of.is_broken for of in frames), minor
+        answers_of(job.process for job in jobs.values())
+        for minor, frames, codes_of_job in zip(jobs, frames_of(list(jobs.values())), codes, strict=True):
+            ((deep, _),) = frames.most_common(1)
+            assert (len(deep.places), deep.is_cut) == (PLACES, True), minor
+            assert deep.places[0].code == codes_of_job[0][0], minor
+
+
+def frames_of(jobs: Sequence[Job]) -> list[Counter[Frames]]:
+    """How often each job was in which Python frames since the last call."""
+    counts: list[Counter[Frames]] = [Counter() for _ in jobs]
+    for job, stacks, frames_of_job in zip(jobs, stacks_of(jobs), counts, strict=True):
+        for sampled, count in stacks.items():
+            if frames := job.tables.samples.frames(sampled.stack):
+                frames_of_job[frames] += count.samples
+    return counts
+
+
+def test_the_python_frames_of_waits_are_found(loadable: None, standin: Standin) -> None:
+    with training_in_each_version(WAITING_JOB, str(standin.cudart)) as jobs:
+        codes = list(map(int, answers_of(job.process for job in jobs.values())))
+        for minor, waits in zip(jobs, waits_in(list(jobs.values()), codes), strict=True):
+            assert {of.state for of, _ in waits} == {ThreadState.TIMER}, minor
+            assert sum(count.samples for _, count in waits) == 3, minor
+            waited = sum(count.waited_ns for _, count in waits) / 1e9
+            assert 0.59 < waited < 1.2, "a busy machine wakes a thread late"
+        for minor, waits in zip(jobs, waits_in(list(jobs.values()), codes), strict=True):
+            waited = sum(count.waited_ns for _, count in waits) / 1e9
+            assert waited > 500 * 0.001, minor
+            assert sum(count.samples for _, count in waits) <= 200 * waited * 1.5 + 21, "at most 200 stacks a second"
+
+
+def waits_in(jobs: Sequence[Job], codes: Iterable[int]) -> list[list[tuple[SampledStack, StackCount]]]:
+    """The waits of each job until its next line, with this code in the innermost frame."""
+    stacks_of(jobs)
+    answers_of(job.process for job in jobs)
+    return [
+        [
+            (of, count)
+            for of, count in stacks.items()
+            if not of.code and (frames := job.tables.samples.frames(of.stack)) and frames.places[0].code == code
+        ]
+        for job, stacks, code in zip(jobs, stacks_of(jobs), codes, strict=True)
+    ]
 
 
 def test_a_stack_of_a_wait_is_read_after_off_cpu(loadable: None, standin: Standin) -> None:
     config = EbpfConfig(stacks=StacksConfig.model_validate({"off_cpu": "10ms"}), max_overhead=0)
     with training(sys.executable, WAITING_JOB, str(standin.cudart), config=config) as job:
-        address = int(told(job.process))
-        told(job.process)
-        waits = [count for code, _, count in job.waits() if code == address]
-        waited = sum(count.waited_ns for count in waits) / 1e9
-        assert waited > 1, "short waits are added up"
-        assert sum(count.samples for count in waits) * 0.01 <= waited
+        code = int(job.process.ask())
+        job.process.ask()
+        (waits,) = waits_in([job], [code])
+        waited = sum(count.waited_ns for _, count in waits) / 1e9
+        assert waited > 0.5, "short waits are added up"
+        assert sum(count.samples for _, count in waits) * 0.01 <= waited
 
 
 def test_a_wait_to_hand_something_to_another_thread_is_told_from_one_to_get_something(
@@ -261,7 +269,7 @@ def snapshots_around(job: Job, order: str) -> tuple[Snapshot, Snapshot]:
     """Those of a job before and after some steps."""
     job.watch.taken()
     with reading(job.watch):
-        assert told(job.process, order) == "trained\n"
+        assert job.process.ask(order) == "trained"
     spans = [span for span in spans_of(job.watch.read(), job.process.pid) if span.name == "backward"]
     first, *_, last = (snapshots_of(span)[1] for span in sorted(spans, key=lambda span: span.end_time_unix_nano))
     return first, last
@@ -269,5 +277,5 @@ def snapshots_around(job: Job, order: str) -> tuple[Snapshot, Snapshot]:
 
 def test_nothing_is_sampled_without_a_frequency(loadable: None, standin: Standin) -> None:
     with training(sys.executable, JOB, "0.3", str(standin.cudart), config=EbpfConfig(sampler_frequency=0)) as job:
-        job.work()
-        assert not job.samples()
+        job.process.ask()
+        assert "zernel.samples" not in metrics_of(job.watch.read())

@@ -5,7 +5,6 @@ import signal
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from otel_zernel_receivers.ebpf.binaries.prologue import TrapCost
@@ -104,120 +103,6 @@ def test_only_blocking_copies_wait(standin: Standin) -> None:
     assert enqueued["end"] <= blocking["start"]
     assert blocking["end"] - enqueued["start"] >= 20 * MILLISECOND
     assert blocking["size"] == enqueued["size"] == 160_000_000
-
-
-def test_every_call_of_every_thread_and_fork_is_logged(standin: Standin) -> None:
-    program = standin.run(
-        "load libcudart.so.12; cudaLaunchKernel times=500 threads=8; cudaLaunchKernel times=5 forks=3 threads=2"
-    )
-    launches = program.log
-    assert launches.size == 500 * 8 + 5 * 3 * 2
-    own = launches[launches["pid"] == program.pid]
-    assert sorted(np.unique(own["tid"], return_counts=True)[1]) == [500] * 8
-    assert np.unique(launches["pid"]).size == 1 + 3
-    assert (launches["start"] > 0).all()
-    assert (launches["end"] >= launches["start"]).all()
-
-
-def test_a_fork_has_a_working_device(standin: Standin) -> None:
-    program = standin.run(
-        "load libcudart.so.12; cudaLaunchKernel work=1000000000; cudaDeviceSynchronize forks=1; cudaMemcpy forks=1"
-    )
-    assert list(program.log["result"]) == [0, 0, 0]
-
-
-def test_memory_is_counted_and_can_run_out(standin: Standin) -> None:
-    program = standin.run(
-        """
-        load libcudart.so.12
-        cudaMalloc size=4096 times=2
-        cudaMalloc size=0x1900000000
-        cudaSetDevice device=1
-        cudaMallocManaged size=512
-        cudaFree times=4
-        cudaSetDevice device=7
-        """
-    )
-    allocations, frees = program.calls("cudaMalloc", "cudaMallocManaged"), program.calls("cudaFree")
-    assert list(allocations["result"]) == [0, 0, 2, 0]
-    assert list(allocations["device"]) == [0, 0, 0, 1]
-    assert list(frees["size"]) == [512, 4096, 4096, 0]
-    assert list(frees["pointer"][:3]) == [allocations["pointer"][i] for i in (3, 1, 0)]
-    assert list(frees["result"]) == [0, 0, 0, 1]
-    assert program.calls("cudaSetDevice")["result"][1] == 101
-
-
-@pytest.mark.parametrize(
-    ("allocate", "free"),
-    [
-        ("cudaMallocAsync", "cudaFreeAsync"),
-        ("cuMemAlloc_v2", "cuMemFree_v2"),
-        ("cuMemAllocAsync", "cuMemFreeAsync"),
-        ("cuMemCreate", "cuMemRelease"),
-    ],
-)
-def test_each_kind_of_allocation_has_its_own_free(standin: Standin, allocate: str, free: str) -> None:
-    program = standin.run(f"load libcudart.so.12; load libcuda.so.1; {allocate} size=64; {free} times=2")
-    assert list(program.log["result"]) == [0, 0, 1]
-    assert list(program.log["size"]) == [64, 64, 0]
-
-
-@pytest.mark.parametrize("function", RUNTIME + DRIVER + NCCL)
-def test_every_function_can_be_called(standin: Standin, function: str) -> None:
-    program = standin.run(
-        f"load libcudart.so.12; load libcuda.so.1; load libnccl.so.2; ncclCommInitRank comm=1; {function} comm=1"
-    )
-    assert program.log[-1]["name"] == function.encode()
-    assert program.log[-1]["end"]
-
-
-def test_launches_fail_on_request(standin: Standin) -> None:
-    program = standin.run("load libcudart.so.12; load libcuda.so.1; cudaLaunchKernel null=1; cuLaunchKernel null=1")
-    assert list(program.log["result"]) == [98, 400]
-
-
-def test_a_group_launches_at_its_outermost_end(standin: Standin) -> None:
-    program = standin.run(
-        """
-        load libcudart.so.12
-        load libnccl.so.2
-        ncclCommInitRank comm=1 ranks=8 rank=3
-        ncclGroupStart times=2
-        ncclAllReduce comm=1 count=20000000 type=1 times=2
-        ncclGroupEnd
-        cudaStreamSynchronize
-        ncclGroupEnd
-        cudaStreamSynchronize
-        ncclGroupEnd
-        ncclAllReduce comm=1 null=1
-        """
-    )
-    inside, after = program.calls("cudaStreamSynchronize")
-    (inner, outer, _) = program.calls("ncclGroupEnd")
-    assert inner["end"] <= inside["start"] <= inside["end"] <= outer["start"]
-    assert after["end"] - outer["start"] >= 40 * MILLISECOND
-    assert list(program.calls("ncclGroupEnd")["result"]) == [0, 0, 5]
-    assert list(program.calls("ncclAllReduce")["size"]) == [20_000_000, 20_000_000, 0]
-    assert program.calls("ncclAllReduce")["result"][-1] == 4
-
-
-def test_the_runtime_can_be_linked_into_the_executable(standin: Standin) -> None:
-    with open_elf(standin.static_program) as elf:
-        assert elf.find(["cudaLaunchKernel"])
-    program = standin.run("cudaLaunchKernel times=3; cudaDeviceSynchronize", program=standin.static_program)
-    assert program.log.size == 4
-    assert not program.log["result"].any()
-
-
-def test_libraries_are_not_mapped_before_they_are_loaded(standin: Standin) -> None:
-    with standin.start() as program:
-        maps = Path(f"/proc/{program.pid}/maps")
-        assert "libcudart" not in maps.read_text()
-        program.do("load libcudart.so.12")
-        assert str(standin.cudart) in maps.read_text()
-        assert "libcuda.so.1" not in maps.read_text()
-        program.do("cudaLaunchKernel")
-        assert str(standin.cuda) in maps.read_text()
 
 
 def test_a_call_ended_by_a_signal_is_in_the_log(standin: Standin) -> None:

@@ -1,61 +1,39 @@
 """Waits for other ranks in unmodified PyTorch: two ranks with gloo, one of them late."""
 
 import json
-import subprocess
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
+from tests.receivers.ebpf.talking import started
 from tests.receivers.ebpf.watching import Watch, attributes_of, reading, spans_of
 
+SCRIPT = Path(__file__).with_name("train_distributed.py")
 STEPS = 5
 LATE_NS = 100_000_000
-
-
-class Rank:
-    """A rank that trains."""
-
-    def __init__(self, python: str, rank: int, store: Path) -> None:
-        script = Path(__file__).with_name("train_distributed.py")
-        self.process = subprocess.Popen(
-            [python, str(script), str(rank), str(store), str(STEPS)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def line(self) -> str:
-        assert self.process.stdout
-        return self.process.stdout.readline().strip()
-
-    def go_on(self) -> None:
-        assert self.process.stdin
-        print(file=self.process.stdin, flush=True)
 
 
 @pytest.mark.timeout(300)  # two ranks load several GB of libraries where PyTorch is one for CUDA
 def test_waits_for_other_ranks_are_emitted_and_exceptions_pass(watch: Watch, python: str, tmp_path: Path) -> None:
     with ExitStack() as stack:
-        ranks = [Rank(python, number, tmp_path / "store") for number in range(2)]
-        for rank in ranks:
-            stack.enter_context(rank.process)
-            stack.callback(rank.process.kill)
+        commands = [(python, SCRIPT, str(number), tmp_path / "store", str(STEPS)) for number in range(2)]
+        ranks = [stack.enter_context(started(*command)) for command in commands]
         assert [rank.line() for rank in ranks] == ["ready", "ready"]
         watch.attach()
         with reading(watch):
             for rank in ranks:
-                rank.go_on()
+                rank.say()
             assert [json.loads(rank.line())["caught"] for rank in ranks] == [True, False]
         batch = watch.read()
         for rank in ranks:
-            rank.go_on()
+            rank.say()
         assert [rank.process.wait() for rank in ranks] == [0, 0], "the job is unharmed"
     resources = [attributes_of(one.resource) for one in batch.spans.resource_spans]
     known = {one["process_pid"]: (one.get("zernel_rank"), one.get("zernel_world_size")) for one in resources}
-    assert [known[rank.process.pid] for rank in ranks] == [(0, 2), (1, 2)], "the environment does not have them"
-    spans = spans_of(batch, ranks[0].process.pid)
+    assert [known[rank.pid] for rank in ranks] == [(0, 2), (1, 2)], "the environment does not have them"
+    spans = spans_of(batch, ranks[0].pid)
     backwards = named(spans, "backward", "backward")
     reducers = named(spans, "ddp", "c10d::Reducer::finalize_backward")
     waits = named(spans, "sync", "c10d::Work::wait")

@@ -3,8 +3,8 @@
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from otel_zernel.testing import make_context
 from otel_zernel_processors.phases import PhasesProcessor
 from tests.processors.phases.synchronous import named, number_of, of_job
 from tests.processors.phases.training import spans_of
+from tests.receivers.ebpf.talking import Talker, talking
 from tests.receivers.ebpf.watching import Watch, require_ebpf
 
 RANKS = 4
@@ -59,15 +60,9 @@ def traces(python: str, tmp_path_factory: pytest.TempPathFactory) -> Traces:
         return Traces(*(job_traces_of(one.read()) for one in collectors))
 
 
-@contextmanager
-def pytorch(python: str) -> Iterator[None]:
+def pytorch(python: str) -> AbstractContextManager[Talker]:
     """A process with PyTorch: collectors attach to its libraries, so that all probes are on when the job starts."""
-    command = [python, "-c", "import torch; print('ready', flush=True); input()"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout
-        assert process.stdout.readline() == "ready\n"
-        yield
-        process.communicate("\n")
+    return talking(python, "-c", "import torch; print('ready', flush=True); input()")
 
 
 def read_until(is_met: Callable[[], bool], collectors: Iterable[Watch]) -> None:

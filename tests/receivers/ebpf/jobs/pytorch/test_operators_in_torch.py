@@ -1,10 +1,9 @@
 """Runs of operators in real PyTorch: every pass of every loop has one, and nothing else has."""
 
 import json
-import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +13,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_zernel.batch import Batch
 from otel_zernel_receivers.ebpf.config import EbpfConfig
+from tests.receivers.ebpf.talking import Talker, started
 from tests.receivers.ebpf.watching import Watch, attributes_of, numbers, reading, require_ebpf, spans_of
 
 ROOT = Path(__file__).parents[5]
@@ -51,47 +51,25 @@ class Case(NamedTuple):
         return sorted(spans, key=lambda span: span.start_time_unix_nano)
 
 
-class Trainer(NamedTuple):
-    """A program that runs cases, each in a child."""
-
-    program: subprocess.Popen[str]
-
-    def say(self, line: str = "") -> None:
-        assert self.program.stdin
-        print(line, file=self.program.stdin, flush=True)
-
-    def answer(self) -> str:
-        assert self.program.stdout
-        return self.program.stdout.readline()
-
-
-@contextmanager
-def running(python: str, module: str, *arguments: str) -> Iterator[Trainer]:
-    """A program of this folder that runs cases."""
-    command = [python, "-m", f"tests.receivers.ebpf.jobs.pytorch.{module}", *arguments]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True) as program:
-        yield Trainer(program)
-        program.communicate()
+def running(python: str, module: str, *arguments: str) -> AbstractContextManager[Talker]:
+    """A program of this folder that runs cases, each in a child."""
+    return started(python, "-m", f"tests.receivers.ebpf.jobs.pytorch.{module}", *arguments, cwd=ROOT)
 
 
 @pytest.fixture(scope="module")
-def trainer(python: str) -> Iterator[Trainer]:
+def trainer(python: str) -> Iterator[Talker]:
     with running(python, "train_operators") as trainer:
         yield trainer
 
 
-def done(watch: Watch, trainer: Trainer, case: str) -> Case:
+def done(watch: Watch, trainer: Talker, case: str) -> Case:
     watch.taken()
-    trainer.say(case)
-    pid = int(trainer.answer())
+    pid = int(trainer.ask(case))
     watch.attach()
     began = time.time_ns()
     with reading(watch):
-        trainer.say()
-        made = json.loads(trainer.answer())
-        trainer.say()
-        assert trainer.answer() == "ended\n"
+        made = json.loads(trainer.ask())
+        assert trainer.ask() == "ended"
     return Case(watch.read(), pid, began, made)
 
 
@@ -113,19 +91,19 @@ def passes(spans: list[Span]) -> list[str]:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_every_pass_has_a_run_and_nothing_else_has(watch: Watch, trainer: Trainer, case: str) -> None:
+def test_every_pass_has_a_run_and_nothing_else_has(watch: Watch, trainer: Talker, case: str) -> None:
     ran = done(watch, trainer, case)
     expected = [name for name, _ in groupby(ran.made)]
     assert passes(ran.spans) == expected, f"lost: {numbers(ran.batch, 'zernel.ebpf.lost_events')}"
 
 
 @pytest.mark.parametrize("case", ["policy_gradient", "greedy"])
-def test_each_action_of_a_policy_is_a_run(watch: Watch, trainer: Trainer, case: str) -> None:
+def test_each_action_of_a_policy_is_a_run(watch: Watch, trainer: Talker, case: str) -> None:
     ran = done(watch, trainer, case)
     assert list(map(pass_of, ran.spans)).count("forward") >= ran.made.count("forward")
 
 
-def test_rollouts_are_merged_and_no_region_is_lost(watch: Watch, trainer: Trainer) -> None:
+def test_rollouts_are_merged_and_no_region_is_lost(watch: Watch, trainer: Talker) -> None:
     ran = done(watch, trainer, "rollout")
     runs = [one for one in map(attributes_of, ran.spans) if one.get("zernel_grad") is False]
     actions = 50 * ran.made.count("forward")
@@ -134,7 +112,7 @@ def test_rollouts_are_merged_and_no_region_is_lost(watch: Watch, trainer: Traine
     assert len(runs) < 25 * ran.made.count("forward")
 
 
-def test_the_closure_is_inside_the_optimizer_s_scope(watch: Watch, trainer: Trainer) -> None:
+def test_the_closure_is_inside_the_optimizer_s_scope(watch: Watch, trainer: Talker) -> None:
     spans = done(watch, trainer, "closure").spans
     steps = [span for span in spans if pass_of(span) == "step"]
     runs = [span for span in spans if pass_of(span) == "forward"]
@@ -146,13 +124,13 @@ def test_the_closure_is_inside_the_optimizer_s_scope(watch: Watch, trainer: Trai
         )
 
 
-def test_the_runs_of_another_thread_have_its_id(watch: Watch, trainer: Trainer) -> None:
+def test_the_runs_of_another_thread_have_its_id(watch: Watch, trainer: Talker) -> None:
     ran = done(watch, trainer, "another_thread")
     (thread,) = {attributes_of(span)["thread_id"] for span in ran.spans}
     assert thread != ran.pid
 
 
-def test_marks_take_less_than_a_half_percent_of_a_step(watch: Watch, trainer: Trainer) -> None:
+def test_marks_take_less_than_a_half_percent_of_a_step(watch: Watch, trainer: Talker) -> None:
     """Counted, not timed: a hit takes about 0.8 us, and a step of 30 ms allows 150 us.
 
     On the CPU, AdamW changes each tensor on its own, with four hits for each.
@@ -162,12 +140,10 @@ def test_marks_take_less_than_a_half_percent_of_a_step(watch: Watch, trainer: Tr
     assert hits / ran.made.count("step") < 2 * 110, "warm-up and measured part"
 
 
-def test_a_process_lacks_no_mark(watch: Watch, trainer: Trainer) -> None:
+def test_a_process_lacks_no_mark(watch: Watch, trainer: Talker) -> None:
     watch.taken()
-    trainer.say("nano")
-    pid = int(trainer.answer())
+    pid = int(trainer.ask("nano"))
     watch.attach()
     assert numbers(watch.read(), "zernel.ebpf.missing_marks", process_pid=pid) == []
-    for _ in range(2):
-        trainer.say()
-    assert [json.loads(trainer.answer()) != [], trainer.answer()] == [True, "ended\n"]
+    assert json.loads(trainer.ask())
+    assert trainer.ask() == "ended"

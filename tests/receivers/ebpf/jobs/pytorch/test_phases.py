@@ -1,15 +1,14 @@
 """A call is counted in the phase of its thread."""
 
-import subprocess
 import textwrap
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_zernel.batch import Batch
 from tests.receivers.ebpf.jobs.pytorch.test_torch import trained
 from tests.receivers.ebpf.standin import Standin
+from tests.receivers.ebpf.talking import Talker, talking
 from tests.receivers.ebpf.watching import Watch, calls, doubles, spans_of
 
 STEPS = 10
@@ -47,15 +46,9 @@ STALLING = """
 """
 
 
-@contextmanager
-def stalling(python: str) -> Iterator["subprocess.Popen[str]"]:
+def stalling(python: str) -> AbstractContextManager[Talker]:
     """A loop over a DataLoader. It prints where it is, and continues after each line of input."""
-    command = [python, "-c", textwrap.dedent(STALLING)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as program:
-        try:
-            yield program
-        finally:
-            program.kill()
+    return talking(python, "-c", textwrap.dedent(STALLING))
 
 
 def elapsed(watch: Watch, pid: int, phase: str) -> float:
@@ -69,13 +62,9 @@ def elapsed(watch: Watch, pid: int, phase: str) -> float:
 
 def test_a_phase_is_emitted_before_it_ends(watch: Watch, python: str) -> None:
     with stalling(python) as program:
-        assert program.stdin
-        assert program.stdout
-        assert program.stdout.readline() == "ready\n"
         watch.attach()
         for phase in ("data_loading", "gpu_compute", "data_loading"):
-            program.stdin.write("go on\n")
-            assert program.stdout.readline() == {"data_loading": "loading\n", "gpu_compute": "computing\n"}[phase]
+            assert program.ask() == {"data_loading": "loading", "gpu_compute": "computing"}[phase]
             first = elapsed(watch, program.pid, phase)
             assert 0 < first < elapsed(watch, program.pid, phase), "the phase continues"
 
@@ -87,15 +76,10 @@ def scopes_of(batch: Batch, pid: int) -> list[Span]:
 
 def test_the_scope_in_which_a_process_dies_is_emitted(watch: Watch, python: str) -> None:
     with stalling(python) as program:
-        assert program.stdin
-        assert program.stdout
-        assert program.stdout.readline() == "ready\n"
         watch.attach()
-        program.stdin.write("go on\n")
-        assert program.stdout.readline() == "loading\n"
+        assert program.ask() == "loading"
         assert scopes_of(watch.read(), program.pid) == []
         program.kill()
-        program.wait()
         (span,) = scopes_of(watch.read(), program.pid)
     assert span.name.startswith("enumerate(DataLoader)#")
     assert span.status.code == span.status.STATUS_CODE_ERROR

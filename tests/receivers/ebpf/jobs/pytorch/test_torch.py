@@ -1,7 +1,6 @@
 """Scopes that unmodified PyTorch opens by itself."""
 
 import json
-import subprocess
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -10,6 +9,7 @@ import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_zernel.batch import Batch
+from tests.receivers.ebpf.talking import talking
 from tests.receivers.ebpf.watching import Watch, attributes_of, calls, name_of, numbers, reading, require_ebpf, spans_of
 
 STEPS = 40
@@ -17,20 +17,16 @@ STEPS = 40
 
 def trained(watch: Watch, python: str, script: str, *arguments: object, ends_at_once: bool = False) -> "Training":
     """The receiver's readings of a training, the training's own counts, and its pid."""
-    command = [python, str(Path(__file__).with_name(script)), *map(str, arguments)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
-        assert program.stdin
-        assert program.stdout
-        assert program.stdout.readline() == "ready\n"
+    with talking(python, Path(__file__).with_name(script), *map(str, arguments)) as program:
         watch.attach()
         with reading(watch):
-            print(file=program.stdin, flush=True)
+            program.say()
             if ends_at_once:
-                program.stdin.close()
-            done = json.loads(program.stdout.readline())
+                program.close_input()
+            done = json.loads(program.line())
         watch.read()  # reads the identity of the process while it lives
-        program.stdin.close()
-        assert program.wait() == 0
+        program.close_input()
+        assert program.process.wait() == 0
     return watch.read(), done, program.pid
 
 

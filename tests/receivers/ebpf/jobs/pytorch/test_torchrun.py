@@ -1,7 +1,6 @@
 """A job started by torchrun, with workers that load data."""
 
 import json
-import subprocess
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 import pytest
 
 from otel_zernel.batch import Batch
+from tests.receivers.ebpf.talking import talking
 from tests.receivers.ebpf.watching import Watch, attributes_of, numbers, require_ebpf, spans_of
 
 STEPS = 5
@@ -21,28 +21,15 @@ def job(python: str, tmp_path_factory: pytest.TempPathFactory) -> Job:
     require_ebpf()
     folder = tmp_path_factory.mktemp("job")
     script = Path(__file__).with_name("train_torchrun.py")
-    torchrun_command = [
-        python,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node",
-        "2",
-    ]
-    with (
-        Watch() as watch,
-        subprocess.Popen(
-            [*torchrun_command, script, folder, str(STEPS)], stdout=subprocess.PIPE, text=True
-        ) as torchrun,
-    ):
-        assert torchrun.stdout
-        assert [torchrun.stdout.readline() for _ in range(2)] == ["ready\n"] * 2
+    command = [python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    with Watch() as watch, talking(*command, script, folder, str(STEPS)) as torchrun:
+        assert torchrun.line() == "ready", "the other rank"
         watch.attach()
         (folder / "go").touch()
-        ranks = [json.loads(torchrun.stdout.readline()) for _ in range(2)]
+        ranks = [json.loads(torchrun.line()) for _ in range(2)]
         batch = watch.read()
         (folder / "end").touch()
-        assert torchrun.wait() == 0
+        assert torchrun.process.wait() == 0
     return batch, ranks, torchrun.pid
 
 
