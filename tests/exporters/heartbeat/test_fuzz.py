@@ -77,7 +77,7 @@ async def test_random_answers_end_no_exporter() -> None:
 
     master = AnsweringMaster(answer)
     async with serving(master) as port, beating(port) as exporter:  # type: ignore[arg-type]  # it has the one method
-        await until(lambda: master.answered > 200, 60)
+        await until(lambda: master.answered > 80, 60)
         await goes_on(master, exporter)
 
 

@@ -84,16 +84,3 @@ def check(log: Path, kind: str) -> None:
         assert 0 <= one.get("cpu_usage", 0) <= 100
         assert 0 < one["memory_usage"] <= 100
         assert 0 < one["storage_usage"] <= 100
-
-
-async def test_a_worker_that_is_killed_registers_again_when_it_is_back(tmp_path: Path) -> None:
-    port, log = free_port(), tmp_path / "log"
-    async with master(port, log):
-        async with collector(tmp_path / "worker", worker(port)) as running:
-            await until(lambda: len(beats(log)) > 1, within=60)
-            running.kill()
-        seen = len(requests(log))
-        async with collector(tmp_path / "worker", worker(port)):
-            await until(lambda: len(beats(log)) > seen + 1, within=60)
-    found = [one["method"] for one in requests(log)]
-    assert (found[0], found[seen]) == ("RegisterWorker", "RegisterWorker")

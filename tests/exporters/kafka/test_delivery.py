@@ -56,7 +56,7 @@ async def test_export_ends_after_the_brokers_have_confirmed(cluster: MockCluster
 
 async def test_it_starts_while_the_brokers_are_down_and_delivers_when_they_are_up(cluster: MockCluster) -> None:
     cluster.take_down()
-    async with exporting(cluster.brokers, timeout="2s") as exporter:
+    async with exporting(cluster.brokers, timeout="1s") as exporter:
         batch = batch_of(1.0, 2.0)
         with pytest.raises(Retryable, match="no broker confirmed the messages in time"):
             await exporter.export(batch)

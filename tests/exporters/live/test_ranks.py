@@ -91,13 +91,6 @@ async def test_summaries_of_percentiles_are_read() -> None:
     assert state["ranks"][RANK]["collectives"] == {"all_reduce": {"count": 9, "p50": 0.001, "p99": 0.003}}
 
 
-async def test_a_point_without_a_value_removes_its_field() -> None:
-    run = LiveRun()
-    rate = points("zernel.step.rate", [({}, 2.0)])
-    assert (await run.add(rate))["ranks"][RANK]["step_rate"] == 2.0
-    assert "step_rate" not in (await run.add(points("zernel.step.rate", [({}, None)])))["ranks"][RANK]
-
-
 @pytest.mark.parametrize("name", ["zernel.phase.elapsed", "zernel.dataloader.workers", "zernel.ebpf.missing_marks"])
 async def test_a_process_that_phases_does_not_follow_is_no_rank(name: str) -> None:
     assert (await LiveRun().add(points(name, [({"zernel.phase": "gpu_compute"}, 1.0)])))["ranks"] == {}
@@ -140,14 +133,6 @@ async def test_an_ended_rank_shows_its_end_for_a_minute() -> None:
     state = run.after(2)
     assert state["ranks"] == {}
     assert state["timeline"] == {}
-
-
-async def test_late_data_does_not_revive_an_ended_rank() -> None:
-    run = LiveRun()
-    await run.add(phase_times(gpu_compute=1.0), ended(ending=Ending("exit")))
-    run.after(40)
-    await run.add(phase_times(gpu_compute=2.0))
-    assert run.after(21)["ranks"] == {}
 
 
 async def test_a_program_that_a_process_becomes_is_no_end() -> None:

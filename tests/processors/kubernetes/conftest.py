@@ -10,7 +10,9 @@ from tests.processors.kubernetes.tree import ProcTree
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Node:
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
+    """Its watches soon try again."""
+    monkeypatch.setattr("otel_zernel_libraries.clients.kubernetes.collection._SHORTEST_WAIT", 0.05)
     return Node(tmp_path)
 
 

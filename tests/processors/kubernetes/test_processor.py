@@ -166,7 +166,8 @@ async def test_names_survive_a_reload_of_the_processor(node: Node) -> None:
         assert await named(processor, resource) == before
 
 
-async def test_the_api_server_may_be_away_and_the_health_says_so(node: Node) -> None:
+async def test_the_api_server_may_be_away_and_the_health_says_so(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("otel_zernel_processors.kubernetes.sources._FIRST_LIST", 0.1)
     node.add_logs()
     node.cluster.interfere = lambda method, path: (403, {"kind": "Status", "message": 'User "x" cannot list pods'})
     resource = of_process(7, node.proc.add(7, cgroup=GROUP))
