@@ -16,7 +16,7 @@ from otel_zernel.batch import Signal, points
 from otel_zernel.batch.thin import LEVELS
 from otel_zernel.otlp.staleness import has_no_value
 from otel_zernel_exporters.debug import basic
-from otel_zernel_exporters.debug.attributes import plain
+from otel_zernel_exporters.debug.basic import plain
 
 _KINDS = {
     "gauge": ("Gauge", "NumberDataPoints"),

@@ -15,7 +15,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status, TracesData
 from otel_zernel.batch import points
 from otel_zernel.otlp.staleness import has_no_value
 from otel_zernel_exporters.debug import basic
-from otel_zernel_exporters.debug.attributes import text, texts, utc
+from otel_zernel_exporters.debug.basic import text, texts, utc
 from otel_zernel_libraries.histograms.quantiles import histogram_quantiles
 
 _DECIMAL = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))

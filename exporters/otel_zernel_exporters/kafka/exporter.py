@@ -10,8 +10,7 @@ from otel_zernel.component import Context
 from otel_zernel.errors import CannotStart, Correctable, Permanent, Retryable, invalid_is_permanent
 from otel_zernel_exporters.kafka.config import KafkaExporterConfig
 from otel_zernel_exporters.kafka.declared import SPLIT_BATCHES
-from otel_zernel_exporters.kafka.layout.pieces import MessageLayout, MessagePiece
-from otel_zernel_exporters.kafka.layout.sizes import EncodedPiece, OversizedItem, fitting
+from otel_zernel_exporters.kafka.layout import EncodedPiece, MessageLayout, MessagePiece, OversizedItem, fitting
 from otel_zernel_exporters.kafka.sending import MessageSending
 from otel_zernel_libraries.clients.kafka.failures import is_correctable, is_retriable, kafka_reason
 from otel_zernel_libraries.clients.kafka.producing import OutgoingMessage, UndeliveredMessage

@@ -13,8 +13,7 @@ from otel_zernel.component import Context
 from otel_zernel.errors import Retryable
 from otel_zernel_exporters.kafka.config import KafkaExporterConfig
 from otel_zernel_exporters.kafka.declared import RECORDS, SPLIT_BATCHES
-from otel_zernel_exporters.kafka.layout.pieces import MessagePiece
-from otel_zernel_exporters.kafka.layout.sizes import OversizedItem, encode, parts
+from otel_zernel_exporters.kafka.layout import MessagePiece, OversizedItem, encode, parts
 from otel_zernel_libraries.clients.kafka.failures import TOO_LARGE
 from otel_zernel_libraries.clients.kafka.producing import MessageProducer, OutgoingMessage, UndeliveredMessage
 from otel_zernel_libraries.clients.kafka.properties import Properties, milliseconds

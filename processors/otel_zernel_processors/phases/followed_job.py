@@ -21,7 +21,7 @@ from otel_zernel_processors.phases.job_log import JobLog
 from otel_zernel_processors.phases.job_traces import JobTraces
 from otel_zernel_processors.phases.rank_reports import HostReport, RankReport, Run, by_process
 from otel_zernel_processors.phases.results.measured import answer_over_ranks, most_edges
-from otel_zernel_processors.phases.results.ranks import compare
+from otel_zernel_processors.phases.results.totals import compare
 
 _MEETINGS = 4_096
 """Steps of a job that its causes may follow from, at most."""

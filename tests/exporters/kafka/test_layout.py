@@ -16,8 +16,7 @@ from xxhash import xxh64_intdigest
 from otel_zernel.batch import Batch
 from otel_zernel.testing import FakeClock, make_context
 from otel_zernel_exporters.kafka import KafkaExporter
-from otel_zernel_exporters.kafka.layout.pieces import MessageLayout, MessagePiece, attributes_hash
-from otel_zernel_exporters.kafka.layout.sizes import EncodedPiece, fitting
+from otel_zernel_exporters.kafka.layout import EncodedPiece, MessageLayout, MessagePiece, attributes_hash, fitting
 from otel_zernel_exporters.kafka.sending import PartitionChoice
 from otel_zernel_libraries.clients.kafka.producing import MessageProducer, OutgoingMessage
 from tests.core.parts import batch_of, values_of

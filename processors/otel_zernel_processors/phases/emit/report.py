@@ -16,8 +16,7 @@ from otel_zernel_processors.phases.emit.metrics import Labels, MetricWriter, Val
 from otel_zernel_processors.phases.emit.traces import TraceCandidate
 from otel_zernel_processors.phases.results.device import DeviceTimes
 from otel_zernel_processors.phases.results.energy import GpuUsage
-from otel_zernel_processors.phases.results.ranks import RankTimes
-from otel_zernel_processors.phases.results.totals import PhaseTotals, Totals
+from otel_zernel_processors.phases.results.totals import PhaseTotals, RankTimes, Totals
 
 _BY_SCOPES: Labels = {semconv.PHASE_SOURCE: "scopes"}
 """Only scopes show steps."""

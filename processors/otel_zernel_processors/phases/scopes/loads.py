@@ -6,7 +6,7 @@ from statistics import median
 
 from otel_zernel_processors.phases.intake.intervals import RUNS, SKIPPED, UPDATES, WORK, ThreadInterval
 from otel_zernel_processors.phases.scopes.steps import Step, StepKind
-from otel_zernel_processors.phases.scopes.updates import with_updates
+from otel_zernel_processors.phases.scopes.units import with_updates
 
 _LOADS = 31
 """The median of this many loads is the usual length of a load."""

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from otel_zernel_processors.phases.intake.intervals import IN_PLACE, SKIPPED, UPDATES, ThreadInterval
 from otel_zernel_processors.phases.scopes.periods import Signature
 from otel_zernel_processors.phases.scopes.steps import Boundary, Step, StepKind
-from otel_zernel_processors.phases.scopes.units import Units, with_batch
-from otel_zernel_processors.phases.scopes.updates import averages, with_updates
+from otel_zernel_processors.phases.scopes.units import Units, averages, with_batch, with_updates
 
 _PASSES = 64
 """Backward passes without an update, after which each one is a step,"""

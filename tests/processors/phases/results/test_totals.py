@@ -5,8 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from otel_zernel_processors.phases.results.ranks import compare
-from otel_zernel_processors.phases.results.totals import PhaseTotals, Totals
+from otel_zernel_processors.phases.results.totals import PhaseTotals, Totals, compare
 from otel_zernel_processors.phases.scopes.steps import Step
 from otel_zernel_processors.phases.scopes.timeline import ClosedStep
 
