@@ -3,11 +3,9 @@
 from collections.abc import Iterator
 
 from otel_zernel.batch import Batch, points
-from otel_zernel.testing import make_context
 from otel_zernel_libraries.training import semconv
-from otel_zernel_processors.phases import PhasesProcessor
 from otel_zernel_processors.phases.emit.declared import METRICS
-from tests.processors.phases.processing import run
+from tests.processors.phases.processing import make, run
 from tests.processors.phases.results.test_device import spans_of_thread, trained
 from tests.processors.phases.short_steps import fast_loop, without_some
 from tests.processors.phases.synchronous import Job
@@ -23,8 +21,7 @@ PID = "process.pid"
 
 def emitted() -> Iterator[tuple[str, str, set[str]]]:
     """Name, unit and attributes of every metric of a job of two ranks, one GPU each, and of a process with losses."""
-    config = PhasesProcessor.Config.model_validate({"interval": "1s"})
-    processor = PhasesProcessor(config, make_context("processors", "phases"))
+    processor = make()
     for rank in range(2):
         resource = resource_of(100 + rank, zernel_world_size=2, zernel_rank=rank, zernel_local_rank=rank)
         made = list(processor.process(batch_of(Loop().steps(200).load().spans, resource)))

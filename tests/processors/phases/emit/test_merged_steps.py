@@ -7,29 +7,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from otel_zernel.testing import Dropped, make_context
 from otel_zernel_libraries.training import StepBar, bar_of
 from otel_zernel_libraries.training.step_spans import MergedStepsSpan, step_of
-from otel_zernel_processors.phases import PhasesProcessor
+from tests.processors.phases.processing import dropped, feed, make
 from tests.processors.phases.training import MS, Loop, attributes_of, batch_of, spans_of
 
 LONGEST = 10 * MS
 """A hundredth of the interval."""
 
 
-def shown(loop: Loop, most: int) -> tuple[list[StepBar], list[Span], Dropped]:
+def shown(loop: Loop, most: int) -> tuple[list[StepBar], list[Span], dict[str, int]]:
     """The bars of all steps, the spans of merged ones, and what was dropped."""
-    traces = {"sample": 1, "slowest": 0, "max_steps": most, "merge_rest": True}
-    config = PhasesProcessor.Config.model_validate({"interval": "1s", "traces": traces})
-    processor = PhasesProcessor(config, make_context("processors", "phases"))
-    spans = spans_of([*processor.process(batch_of(loop.spans)), *processor.flush()])
+    processor = make(traces={"sample": 1, "slowest": 0, "max_steps": most, "merge_rest": True})
+    spans = spans_of(feed(processor, [batch_of(loop.spans)]))
     bars = [bar_of(step) for span in spans if (step := step_of(span))]
-    assert isinstance(processor.context.drop, Dropped)
-    return (
-        sorted(bars, key=lambda bar: bar.start_ns),
-        [s for s in spans if s.name == MergedStepsSpan.name],
-        processor.context.drop,
-    )
+    merged = [span for span in spans if span.name == MergedStepsSpan.name]
+    return sorted(bars, key=lambda bar: bar.start_ns), merged, dropped(processor)
 
 
 def fast(loop: Loop, steps: int, forward: float = 0.5) -> Loop:
@@ -50,8 +43,8 @@ def test_no_step_and_no_time_is_lost_at_any_limit(parts: list[tuple[int, float, 
         fast(loop, steps, forward).wait(pause)
     loop.load(0.1)
     all_of, _, _ = shown(loop, 10_000)
-    bars, merged, drop = shown(loop, most)
-    assert drop.counts["max_steps"] == 0
+    bars, merged, lost = shown(loop, most)
+    assert "max_steps" not in lost
     assert sum(bar.steps for bar in bars) == len(all_of)
     assert sum(sum(bar.phase_ns) for bar in bars) == pytest.approx(sum(sum(bar.phase_ns) for bar in all_of), abs=1000)
     assert max(bar.longest_ns for bar in bars) == pytest.approx(max(bar.longest_ns for bar in all_of), abs=1000)
@@ -62,7 +55,7 @@ def test_no_step_and_no_time_is_lost_at_any_limit(parts: list[tuple[int, float, 
 
 def test_fast_steps_fill_the_time_line_without_a_hole() -> None:
     bars, merged, _ = shown(fast(Loop(), 1000).load(0.1), 50)
-    holes = [other.start_ns - one.end_ns for one, other in pairwise(bars)]
+    holes = [after.start_ns - before.end_ns for before, after in pairwise(bars)]
     assert max(holes) < LONGEST
     assert len(merged) < 250
     attributes = attributes_of(merged[0].attributes)
@@ -73,9 +66,7 @@ def test_fast_steps_fill_the_time_line_without_a_hole() -> None:
 
 def test_without_the_option_the_rest_is_dropped_and_counted() -> None:
     traces = {"sample": 1, "slowest": 0, "max_steps": 50}
-    config = PhasesProcessor.Config.model_validate({"interval": "1h", "window": "1h", "traces": traces})
-    processor = PhasesProcessor(config, make_context("processors", "phases"))
-    spans = spans_of([*processor.process(batch_of(fast(Loop(), 100).load(0.1).spans)), *processor.flush()])
+    processor = make(interval="1h", window="1h", traces=traces)
+    spans = spans_of(feed(processor, [batch_of(fast(Loop(), 100).load(0.1).spans)]))
     assert not [span for span in spans if span.name == MergedStepsSpan.name]
-    assert isinstance(processor.context.drop, Dropped)
-    assert processor.context.drop.counts["max_steps"] > 0
+    assert dropped(processor)["max_steps"] > 0

@@ -6,33 +6,27 @@ import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_zernel.batch import Batch
-from otel_zernel.testing import Dropped, make_context
-from otel_zernel_processors.phases import PhasesProcessor
 from otel_zernel_processors.phases.emit.services import with_service
-from tests.processors.phases.processing import run
+from tests.processors.phases.processing import dropped, feed, make, run
+from tests.processors.phases.synchronous import by_trace
 from tests.processors.phases.training import MS, Loop, attributes_of, batch_of, resource_of, span_of, spans_of
 
 
-def traced(loop: Loop, *more: Span, **traces: object) -> tuple[list[Batch], Dropped]:
-    config = PhasesProcessor.Config.model_validate({"interval": "1s", "traces": traces})
-    processor = PhasesProcessor(config, make_context("processors", "phases"))
-    made = [*processor.process(batch_of([*loop.spans, *more])), *processor.flush()]
-    assert isinstance(processor.context.drop, Dropped)
-    return made, processor.context.drop
+def traced(loop: Loop, *more: Span, **traces: object) -> tuple[list[Batch], dict[str, int]]:
+    processor = make(traces=traces)
+    return feed(processor, [batch_of([*loop.spans, *more])]), dropped(processor)
 
 
 def trees(spans: list[Span]) -> dict[bytes, list[Span]]:
     """The spans by trace. Checks that each trace is one tree with the step as its root."""
-    by_trace: dict[bytes, list[Span]] = {}
-    for span in spans:
-        assert (len(span.trace_id), len(span.span_id)) == (16, 8)
-        by_trace.setdefault(span.trace_id, []).append(span)
-    for some in by_trace.values():
+    assert {(len(span.trace_id), len(span.span_id)) for span in spans} <= {(16, 8)}
+    traces = by_trace(spans)
+    for some in traces.values():
         ids = {span.span_id for span in some}
         assert len(ids) == len(some)
         assert [span.name for span in some if not span.parent_span_id] == ["step"]
         assert all(span.parent_span_id in ids for span in some if span.parent_span_id)
-    return by_trace
+    return traces
 
 
 def numbers(spans: list[Span]) -> list[object]:
@@ -91,16 +85,16 @@ def test_every_nth_the_slow_and_the_slowest_become_traces() -> None:
 
 
 def test_the_same_spans_give_the_same_ids() -> None:
-    one, other = (spans_of(traced(Loop().steps(3).load(), sample=1)[0]) for _ in range(2))
-    assert one == other
+    first, second = (spans_of(traced(Loop().steps(3).load(), sample=1)[0]) for _ in range(2))
+    assert first == second
 
 
 def test_steps_and_spans_beyond_the_limits_are_dropped_and_counted() -> None:
-    made, dropped = traced(Loop().steps(9).load(), sample=1, max_steps=4, max_spans=5)
+    made, lost = traced(Loop().steps(9).load(), sample=1, max_steps=4, max_spans=5)
     assert len(numbers(spans_of(made))) == 4
     assert Counter(span.trace_id for span in spans_of(made)).most_common(1)[0][1] == 5
-    assert dropped.counts["max_steps"] == 6
-    assert dropped.counts["max_trace_spans"] > 0
+    assert lost["max_steps"] == 6
+    assert lost["max_trace_spans"] > 0
 
 
 def test_a_step_of_no_length_has_a_valid_trace() -> None:
