@@ -1,8 +1,6 @@
 """The csv exporter writes dcgm-exporter's layout, and the csv receiver restores the same points."""
 
 import csv
-import resource
-import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +23,7 @@ from otel_zernel_receivers.csv.config import CsvReceiverConfig as ReceiverConfig
 from otel_zernel_receivers.nvml.driver.events import Xid
 from otel_zernel_receivers.nvml.gpus.identity import OF_POINTS
 from otel_zernel_receivers.nvml.points.metrics import METRICS
+from tests.exporters.file.test_file_exporter import room_for
 from tests.receivers.nvml.driver import driver
 from tests.receivers.nvml.reading import lines
 from tests.receivers.nvml.running import Host
@@ -166,25 +165,18 @@ async def test_a_path_that_cannot_be_written_is_an_error_at_start(tmp_path: Path
 
 async def test_a_batch_that_a_full_disk_refuses_leaves_no_bytes_and_is_retried(tmp_path: Path) -> None:
     path, batch = tmp_path / "rows.csv", batch_of(Descriptor("hw.power", "W"), 1.0, GPU)
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    previous = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     exporter = CsvExporter(CsvExporterConfig(path=path), make_context("exporters"))
     async with exporter:
         before = path.read_bytes()
-        resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 20, hard))
-        try:
-            with pytest.raises(Retryable, match="cannot write"):
-                await exporter.export(batch)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-            signal.signal(signal.SIGXFSZ, previous)
+        with room_for(20, path), pytest.raises(Retryable, match="cannot write"):
+            await exporter.export(batch)
         assert path.read_bytes() == before
         await exporter.export(batch)
     assert len(path.read_text().splitlines()) == 2
 
 
 def test_every_field_can_be_written() -> None:
-    assert all(one.scale > 0 for one in FIELDS.values())
+    assert all(measure.scale > 0 for measure in FIELDS.values())
 
 
 async def test_only_metrics_are_accepted_and_a_new_file_is_not_readable_by_others(tmp_path: Path) -> None:

@@ -2,25 +2,21 @@
 
 import pytest
 from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
-from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, MetricsData
+from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from otel_zernel.batch import Batch
-from otel_zernel.otlp.points import key_values
+from otel_zernel.otlp.points import Attributes, key_values
 from tests.exporters.debug.showing import NOON, log_records, one_span, shown
+from tests.otlp import data, number, total
 
 
 async def test_detailed_shows_every_point_in_otelcols_layout() -> None:
-    metrics = MetricsData()
-    resource = metrics.resource_metrics.add(schema_url="https://example.org")
-    resource.resource.attributes.extend(key_values({"host.name": "train-01"}))
-    scope = resource.scope_metrics.add()
-    scope.scope.name, scope.scope.version = "zernel", "1.0"
-    steps = scope.metrics.add(name="steps", unit="{step}", description="Steps done")
-    steps.sum.is_monotonic = True
-    steps.sum.aggregation_temporality = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
-    attributes = key_values({"rank": 0, "ok": True, "name": "a", "loss": 0.5})
-    steps.sum.data_points.add(as_int=7, attributes=attributes, start_time_unix_nano=NOON - 10**9, time_unix_nano=NOON)
+    attributes: Attributes = {"rank": 0, "ok": True, "name": "a", "loss": 0.5}
+    point = number(7, attributes, NOON, start_time_unix_nano=NOON - 10**9)
+    steps = total("steps", point, unit="{step}", description="Steps done")
+    metrics = data(steps, resource={"host.name": "train-01"}, scope="zernel", version="1.0")
+    metrics.resource_metrics[0].schema_url = "https://example.org"
     assert await shown(Batch(metrics=metrics), "detailed") == (
         "ResourceMetrics #0\n"
         "Resource SchemaURL: https://example.org\n"
@@ -141,9 +137,9 @@ async def test_unknown_and_empty_values_are_printed(verbosity: str) -> None:
     scope = metrics.resource_metrics.add().scope_metrics.add()
     scope.metrics.add(name="without data")
     scope.metrics.add(name="no value").gauge.data_points.add().attributes.add(key="empty")
-    for number in (float("nan"), float("inf"), -0.0, 1e300):
-        attributes = key_values({"number": number, "line": "a\nb"})
-        scope.metrics.add(name="odd", unit="s").gauge.data_points.add(as_double=number, attributes=attributes)
+    for value in (float("nan"), float("inf"), -0.0, 1e300):
+        attributes = key_values({"number": value, "line": "a\nb"})
+        scope.metrics.add(name="odd", unit="s").gauge.data_points.add(as_double=value, attributes=attributes)
     huge = scope.metrics.add(name="huge").exponential_histogram.data_points.add(scale=-(2**31))
     huge.positive.offset = 2**31 - 1
     huge.positive.bucket_counts.extend([1, 1])
