@@ -82,18 +82,6 @@ async def test_a_batch_is_one_line_of_otlp_json(tmp_path: Path) -> None:
     assert span == {"traceId": "000102030405060708090a0b0c0d0e0f", "spanId": "0101010101010101", "name": "step"}
 
 
-async def test_log_records_are_a_line_with_their_ids_in_hex(tmp_path: Path) -> None:
-    path = tmp_path / "out.json"
-    async with file_exporter(path) as exporter:
-        await exporter.export(logs_batch())
-    record = json.loads(path.read_text())["resourceLogs"][0]["scopeLogs"][0]["logRecords"][0]
-    assert record == {
-        "traceId": "000102030405060708090a0b0c0d0e0f",
-        "severityNumber": 9,
-        "body": {"stringValue": "started"},
-    }
-
-
 async def test_each_signal_of_one_batch_is_a_line(tmp_path: Path) -> None:
     path = tmp_path / "out.json"
     async with file_exporter(path) as exporter:

@@ -184,12 +184,6 @@ def test_a_configured_label_must_be_a_valid_prometheus_label(label: str) -> None
         exporter(label_names={"process.pid": label})
 
 
-def test_the_default_endpoint_is_local() -> None:
-    config = PrometheusExporter.Config.model_validate({})
-    assert isinstance(config, PrometheusExporter.Config)
-    assert config.model_dump()["endpoint"] == "localhost:9091"
-
-
 async def test_the_page_can_be_served_with_tls_to_clients_with_a_token(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     files = authority.issue("localhost")
@@ -209,11 +203,6 @@ async def test_the_page_can_be_served_with_tls_to_clients_with_a_token(tmp_path:
         url = f"https://localhost:{one.address.port}/metrics"
         assert (await client.get(url)).status_code == 401
         assert "hw_power_watts" in (await client.get(url, headers={"authorization": "Bearer s3cret"})).text
-
-
-async def test_an_authenticator_that_is_not_enabled_stops_the_start() -> None:
-    with pytest.raises(CannotStart, match="exporters::prometheus: extension missing is not enabled"):
-        await exporter(auth={"authenticator": "missing"}).__aenter__()
 
 
 async def test_further_series_are_dropped_and_counted() -> None:

@@ -1,9 +1,6 @@
 """The critical path: from meeting to meeting, through the rank that waits least."""
 
-from collections import Counter
-
-from otel_zernel_processors.phases.alignment.job_steps import JobStep
-from otel_zernel_processors.phases.alignment.rank_step import RankStep, RankSteps
+from otel_zernel_processors.phases.alignment.rank_step import RankSteps
 from otel_zernel_processors.phases.intake.intervals import ThreadInterval
 from otel_zernel_processors.phases.scopes.steps import Step
 from otel_zernel_processors.phases.scopes.timeline import ClosedStep
@@ -18,10 +15,6 @@ def closed(start: int, *parts: tuple[str, int], lossy: bool = False) -> ClosedSt
         at += lasts
     losses = [(start, at)] if lossy else []
     return ClosedStep(Step(start, at, "training", intervals, losses=losses, trains=True), [], [], 0)
-
-
-def rank_step(**phase_ns: int) -> RankStep:
-    return RankStep(1, 0, 100, met=90, meeting=1, path=Counter(phase_ns))
 
 
 def test_a_path_has_the_load_that_the_process_counts_as_the_end_of_the_step_before() -> None:
@@ -47,16 +40,3 @@ def test_a_step_with_lost_events_and_the_one_after_it_have_no_path() -> None:
     parts = (("backward", 30), ("sync", 10), ("data_loading", 1))
     paths = [steps.next(closed(41 * at, *parts, lossy=at == 1)).path for at in range(4)]
     assert [bool(path) for path in paths] == [True, False, False, True]
-
-
-def test_the_path_is_the_rank_that_waits_least() -> None:
-    ranks = {0: rank_step(gpu_compute=50, nccl_collective=40), 1: rank_step(data_loading=80, nccl_collective=10)}
-    path = JobStep(1, 0, ranks=ranks).critical_path
-    assert path
-    assert (path.rank, path.phase) == (1, "data_loading")
-
-
-def test_a_rank_without_a_path_leaves_none() -> None:
-    ranks = {0: rank_step(nccl_collective=1), 1: RankStep(1, 0, 100)}
-    assert JobStep(1, 0, ranks=ranks).critical_path is None
-    assert JobStep(1, 0).critical_path is None

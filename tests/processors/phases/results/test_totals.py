@@ -75,13 +75,6 @@ def test_the_step_has_the_evaluations_whose_waits_count() -> None:
     assert (times.step, times.transfer) == pytest.approx((0.064, 0.010))
 
 
-def test_the_rank_that_waits_least_is_late() -> None:
-    times = compare({0: window(10), 1: window(2), 2: window(9)})
-    assert times
-    assert times.lateness == pytest.approx({0: 0.0, 1: 0.008, 2: 0.001})
-    assert times.transfer == pytest.approx(0.002)
-
-
 def test_one_rank_or_ranks_with_steps_of_no_length_are_not_compared() -> None:
     instant = PhaseTotals(steps=Counter({"training": 5}))
     assert compare({0: window(10)}) is None

@@ -103,12 +103,6 @@ def test_if_events_were_lost_time_without_intervals_is_unknown() -> None:
     assert attributed([BACKWARD, LOAD], lossy=True) == "unknown 10, backward 18, unknown 25, load 30"
 
 
-def test_the_hidden_part_of_a_collective_is_overlap() -> None:
-    intervals = [BACKWARD, interval("sync", 19, 24, "cudaStreamSynchronize"), LOAD]
-    attribution = attribute(Step(0, 30 * MS, "training", intervals), [(12 * MS, 21 * MS)], BRIDGE)
-    assert attribution.overlap_ns == 7 * MS
-
-
 def test_gaps_keep_their_activities_in_a_step_with_nested_scopes() -> None:
     parts = Operators(3, parts=2, covered_ns=1 * MS)
     intervals = [
