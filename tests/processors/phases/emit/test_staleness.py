@@ -22,7 +22,7 @@ def made(processor: PhasesProcessor, *batches: Batch) -> Iterator[MetricsData]:
 
 
 def pieces(spans: list[Span], **resource: object) -> Iterator[Batch]:
-    return in_pieces(spans, 1, **resource)
+    return in_pieces(spans, 4, **resource)
 
 
 def updated(page: Page, processor: PhasesProcessor, *batches: Batch) -> None:
