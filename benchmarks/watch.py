@@ -70,6 +70,6 @@ def _event(number: int) -> bytes:
             [["gpus", f"GPU-{rank:04}", "power"], 600 + (number + rank) % 50],
         ]
         rows[rank_id(rank)] = [[2000 + number, NOW + number * 1000, lasted, parts, 0]] * 2
-    append = {"timeline": rows, "shares": [[NOW, [0.1, 0.5, 0.3, 0.1, 0.0]]]}
+    append = {"timeline": rows, "shares": {"llama": [[NOW, [0.1, 0.5, 0.3, 0.1, 0.0]]]}}
     delta = {"seq": 8 + number, "time": int(NOW) + number * 1000, "set": changes, "append": append}
     return f"id: {number}\nevent: delta\ndata: {json.dumps(delta)}\n\n".encode()
