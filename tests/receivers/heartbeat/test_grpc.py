@@ -10,6 +10,7 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_health.v1.health_pb2_grpc import HealthStub
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
+from otel_zernel.errors import CannotStart
 from otel_zernel.testing import Downstream, make_context, until
 from otel_zernel_extensions.bearertokenauth import BearerTokenAuthExtension
 from otel_zernel_receivers.heartbeat import HeartbeatReceiver
@@ -188,6 +189,14 @@ async def one_by_stream(receiver: HeartbeatReceiver, metadata: Any) -> Any:
             return answer
 
     return await asyncio.to_thread(send)
+
+
+async def test_a_taken_port_names_the_setting() -> None:
+    async with mastering(Downstream()) as receiver:
+        assert receiver.address
+        with pytest.raises(CannotStart, match="receivers::heartbeat::endpoint: cannot listen on"):
+            async with mastering(Downstream(), endpoint=f"localhost:{receiver.address.port}"):
+                pass
 
 
 async def test_the_state_of_the_workers_outlives_a_reload() -> None:

@@ -13,7 +13,7 @@ from google.rpc.code_pb2 import Code
 from google.rpc.status_pb2 import Status
 
 from otel_zernel.batch import SIGNALS, Batch, Signal
-from otel_zernel.errors import CannotStart, Refused
+from otel_zernel.errors import CannotStart, Refused, Rejected
 from otel_zernel.otlp.json import to_json
 from otel_zernel_receivers.otlp import OtlpReceiver
 from otel_zernel_receivers.otlp.config import HttpConfig
@@ -86,6 +86,15 @@ async def test_a_refused_request_of_json_gets_the_same_answer_as_json() -> None:
     assert status_of(response) == (503, Code.UNAVAILABLE, "sending queue is full: otlp")
     assert response.headers["retry-after"] == "8"
     assert json.loads(response.content)["details"][0]["retryDelay"] == "8s"
+
+
+async def test_a_rejected_request_is_500() -> None:
+    """Not 400: the request is right."""
+
+    async def reject(batch: Batch, *, transport: str = "") -> None:
+        raise Rejected("an exporter without a queue dropped the batch")
+
+    assert status_of(await answer(emit=reject))[:2] == (500, Code.INTERNAL)
 
 
 @pytest.mark.parametrize(
