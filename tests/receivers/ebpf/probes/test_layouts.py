@@ -3,7 +3,11 @@
 import os
 import shutil
 import subprocess
+import sys
+import zipfile
 from pathlib import Path
+
+import pytest
 
 from tests.receivers.ebpf.standin import SOURCES, Program, Standin
 from tests.receivers.ebpf.watching import Watch, calls, numbers
@@ -77,3 +81,48 @@ def test_files_that_pip_replaces_during_a_job_are_not_counted_twice(
             watch.attach()
             new.do("cudaLaunchKernel times=20")
             assert launches(watch, program, new) == [15, 20]
+
+
+def wheel(standin: Standin, folder: Path) -> Path:
+    """A wheel with the stand-ins."""
+    path, info = folder / "torch-1.0-py3-none-any.whl", "torch-1.0.dist-info"
+    with zipfile.ZipFile(path, "w") as file:
+        for library in (standin.cuda, standin.cudart, standin.folder / "libtorch_cpu.so"):
+            file.write(library, f"torch/lib/{library.name}")
+        file.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: torch\nVersion: 1.0\n")
+        file.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: py3-none-any\n")
+        file.writestr(f"{info}/RECORD", "")
+    return path
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Path:
+    """A virtual environment without packages."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "env"], check=True)
+    return tmp_path / "env"
+
+
+def install(wheel: Path, environment: Path) -> Path:
+    """Installs the wheel with pip, replacing an installed one. Returns its folder of libraries."""
+    pip = [sys.executable, "-m", "pip", "--python", str(environment / "bin/python"), "--disable-pip-version-check"]
+    subprocess.run([*pip, "install", "--quiet", "--no-index", "--force-reinstall", str(wheel)], check=True)
+    (folder,) = environment.glob("lib/python*/site-packages/torch/lib")
+    return folder
+
+
+def test_jobs_with_a_wheel_and_with_its_replacement_are_counted_once_each(
+    watch: Watch, standin: Standin, environment: Path, tmp_path: Path
+) -> None:
+    package = wheel(standin, tmp_path)
+    folder = install(package, environment)
+    with job(standin, folder) as old, job(standin, folder) as unscanned:
+        watch.attach()
+        assert install(package, environment) == folder
+        assert "/libtorch_cpu.so (deleted)\n" in Path(f"/proc/{unscanned.pid}/maps").read_text()
+        with job(standin, folder) as new:
+            for _ in range(2):
+                watch.attach()
+            old.do("cudaLaunchKernel times=10")
+            unscanned.do("cudaLaunchKernel times=20")
+            new.do("cudaLaunchKernel times=30")
+            assert launches(watch, old, unscanned, new) == [10, 20, 30]
