@@ -125,7 +125,7 @@ def test_the_last_line_end_of_a_file_is_removed(tmp_path: Path) -> None:
 
 
 def test_the_text_that_references_insert_is_limited() -> None:
-    environ = {f"A{n}": f"${{A{n + 1}}}" * 10 for n in range(4)} | {"A4": "x" * 1000}
+    environ = {f"A{n}": f"${{A{n + 1}}}" * 10 for n in range(15)} | {"A15": "x" * 1000}
     expansion = Expansion(environ)
     expansion.expand({"key": "${A0}"})
     assert "more than 4 MiB" in expansion.failed["key",]
