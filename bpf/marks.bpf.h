@@ -64,6 +64,9 @@ __noinline int take_snapshot(struct thread *thread, struct snapshot *snapshot, _
 	snapshot->hits = thread->hits;
 	snapshot->giving = thread->giving;
 	__builtin_memcpy(snapshot->before_backward, thread->before_backward, sizeof(snapshot->before_backward));
+	snapshot->after_backward = thread->after_backward;
+	snapshot->sampled_before = thread->sampled_before;
+	snapshot->sampled_after = thread->sampled_after;
 	snapshot->backward_blocked = thread->backward.blocked;
 	snapshot->backward_first_launch = thread->backward.first;
 	snapshot->backward_last_launch = thread->backward.last;

@@ -237,26 +237,39 @@ enum loop_order {
 	NO_ORDER,
 	BEFORE_BACKWARD,
 	AFTER_BACKWARD,
+	GETS_AFTER_BACKWARD,
 };
 
-/* Whether the code of a wait stands before the call of backward in the innermost function that runs both, which has the loop: then
- * the wait belongs to the batch that follows. */
-static __always_inline __u32 order_in_loop(const struct stack *wait, __u64 backward)
+/* Whether the code of the latest stack of a collector stands before the call of backward in the innermost function that runs both,
+ * which has the loop: then it belongs to the batch that follows. After that call, a function that this one has called may get the
+ * next batch. An event loop around both runs its tasks in any order. */
+__noinline int order_in_loop(__u32 collector, __u64 backward, __u32 tgid)
 {
+	const struct stack *stack = bpf_map_lookup_elem(&collected, &collector);
 	const struct stack *call = bpf_map_lookup_elem(&stacks, &backward);
+	int order = NO_ORDER;
 
-	if (!call || wait->is_cut || wait->is_broken || call->is_cut || call->is_broken)
+	if (!stack || !call || stack->is_cut || stack->is_broken || call->is_cut || call->is_broken)
 		return NO_ORDER;
-	for (__u32 outer = 1; outer <= PLACES && outer <= wait->depth && outer <= call->depth; outer++) {
-		const struct place *waits = &wait->places[(wait->depth - outer) & (PLACES - 1)];
+	for (__u32 outer = 1; outer <= PLACES && outer <= stack->depth; outer++) {
+		const struct place *place = &stack->places[(stack->depth - outer) & (PLACES - 1)];
 		const struct place *calls = &call->places[(call->depth - outer) & (PLACES - 1)];
+		__u32 role = position_of_code(place->code, tgid);
 
-		if (waits->code != calls->code)
-			break;
-		if (waits->code && waits->instruction != calls->instruction)
-			return waits->instruction < calls->instruction ? BEFORE_BACKWARD : AFTER_BACKWARD;
+		if (order == AFTER_BACKWARD) {
+			if (role == FRAMES_OF_TAKING)
+				return GETS_AFTER_BACKWARD;
+			continue;
+		}
+		if (outer > call->depth || place->code != calls->code || role == FRAMES_OF_SWITCHING)
+			return NO_ORDER;
+		if (place->code && place->instruction != calls->instruction) {
+			if (place->instruction < calls->instruction)
+				return BEFORE_BACKWARD;
+			order = AFTER_BACKWARD;
+		}
 	}
-	return NO_ORDER;
+	return order;
 }
 
 static __always_inline void count_before_backward(struct thread *thread, __u32 state, __u64 waited)
@@ -270,21 +283,38 @@ static __always_inline void count_before_backward(struct thread *thread, __u32 s
 	thread->before_backward[wait & (WAITS - 1)] += waited / 1000;
 }
 
+static __always_inline int is_transfer(__u32 state)
+{
+	return state == THREAD_FILE || state == THREAD_SOCKET || state == THREAD_PIPE || state == THREAD_POLLING;
+}
+
 /* Counts a wait whose stack has just been collected. A thread that waits for a lock gets no batch if it hands something on, or if the
  * wait stands after the backward pass and not in a function that gets something. Not static: see `lose`. */
 __noinline int count_for_batch(struct thread *thread, __u32 state, __u64 waited)
 {
-	__u32 collector = COLLECTS_AFTER_WAIT, order = NO_ORDER;
+	__u32 collector = COLLECTS_AFTER_WAIT;
 	const struct stack *wait = bpf_map_lookup_elem(&collected, &collector);
+	int order;
 
 	if (!thread || !wait)
 		return 0;
-	if (!(wait->roles & ROLE(FRAMES_OF_SWITCHING)))
-		order = order_in_loop(wait, thread->backward_stack);
+	order = order_in_loop(collector, thread->backward_stack, current_tgid());
 	if (order == BEFORE_BACKWARD)
 		count_before_backward(thread, state, waited);
-	if (state == THREAD_LOCK && (wait->roles & ROLE(FRAMES_OF_GIVING) ||
-				     (order == AFTER_BACKWARD && !(wait->roles & ROLE(FRAMES_OF_TAKING)))))
+	if (state == THREAD_LOCK && (wait->roles & ROLE(FRAMES_OF_GIVING) || order == AFTER_BACKWARD))
 		thread->giving += waited;
+	if (order == AFTER_BACKWARD && is_transfer(state) && !thread->is_off_writing)
+		thread->after_backward += waited;
 	return 0;
+}
+
+/* Counts a sample of the clock whose stack has just been collected. */
+static __always_inline void count_sample_for_batch(struct thread *thread, __u32 tgid)
+{
+	int order = order_in_loop(COLLECTS_BY_CLOCK, thread->backward_stack, tgid);
+
+	if (order == BEFORE_BACKWARD)
+		thread->sampled_before++;
+	if (order == AFTER_BACKWARD)
+		thread->sampled_after++;
 }

@@ -198,6 +198,8 @@ int sample(struct tick *tick)
 		key.place = thread->place;
 		key.state = state_of(thread);
 		count_in_thread(thread, key.state, key.code, position_of_stack(key.stack, COLLECTS_BY_CLOCK), tick->period);
+		if (key.stack && key.state == THREAD_ON_CPU)
+			count_sample_for_batch(thread, tgid);
 	}
 	count_sample(&key, began, 0);
 	return 0;

@@ -85,6 +85,9 @@ struct snapshot {
 	__u64 hits; /* of probes */
 	__u64 giving; /* ns in waits for a lock whose frames show that the thread gets no batch */
 	__u32 before_backward[WAITS]; /* us in waits in code that the loop runs before its backward pass, by state */
+	__u64 after_backward; /* ns in waits for files, sockets and pipes in code after it, which gets no batch */
+	__u32 sampled_before; /* samples on a CPU in code before it */
+	__u32 sampled_after; /* in code after it, which gets no batch */
 };
 
 /* Launches by autograd's threads for a backward pass that another thread has begun. */

@@ -161,7 +161,10 @@ struct thread {
 	__u64 run_delay; /* ns in the queues of CPUs, up to its latest run; see cpu_takers.bpf.h */
 	__u16 samples[CODES]; /* see sampler.bpf.c */
 	__u32 frame_times[FRAME_POSITIONS];
-	__u32 before_backward[WAITS]; /* as in a snapshot; see sampler.bpf.c */
+	__u32 before_backward[WAITS]; /* as in a snapshot; see sampler.bpf.c. The same for the next three */
+	__u64 after_backward;
+	__u32 sampled_before;
+	__u32 sampled_after;
 	__u64 active; /* when it last made a mark or got a result, ns */
 	__u64 active_cpu_wait; /* the time that it had waited for a CPU by then, ns */
 	struct snapshot mark; /* at its latest mark: the end of a scope or of a backward pass, or its latest operator */

@@ -84,11 +84,16 @@ _ROLES: Final = (
     ),
     (
         Role.TAKING,
-        re.compile(r".*/(?:queue[.]py:get|multiprocessing/(?:queues|pool)[.]py:(?:get|next)|[^/]*:__(next|getitem)__)"),
+        re.compile(
+            r".*/(?:queue[.]py:get|multiprocessing/(?:queues|pool)[.]py:(?:get|next)|[^/]*:__(?:next|getitem)__)"
+            r"|(?!.*/(?:(?:site|dist)-packages|python3[.]\d+)/).*"
+            r":_*(?:get|fetch|load|next|read|sample|draw|recv|receive|pull|pop|preload|prefetch|dequeue)(?:_.*)?"
+        ),
     ),
     (Role.SWITCHING, re.compile(r".*/(?:asyncio/base_events|trio/_core/_run|eventlet/hubs/hub)[.]py:.*")),
 )
-"""FILE:FUNCTION of Python's standard library, of event loops, and of iterators and sequences."""
+"""FILE:FUNCTION of Python's standard library, of event loops, of iterators and sequences, and of a program's functions
+whose names say that they get something."""
 _PYTORCH: Final = "torch/"
 _PATTERNS: Final = [
     (

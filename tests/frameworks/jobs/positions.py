@@ -41,6 +41,22 @@ def _made(run: TorchRun) -> Iterator[Any]:
         yield batch
 
 
+def computed_batches(run: TorchRun) -> None:
+    """Each batch is computed in Python, without random numbers of PyTorch. So is a report after each step."""
+    model = layers(10, 512)
+    run.watch_model(model)
+    report = run.truth.wrapped("host", lambda number: sum(_token(f"step{number}{at}") for at in range(2_000)))
+
+    def batches() -> Iterator[Any]:
+        for number in range(STEPS):
+            with run.truth.region("data"):
+                rows = [[_token(f"word{number}{at * row}") / 10_000 for at in range(512)] for row in range(64)]
+                batch = torch.tensor(rows), torch.zeros(64, dtype=torch.long)
+            yield batch
+
+    run.train(model, torch.optim.AdamW(model.parameters()), batches(), report)
+
+
 def sleeping_logger(run: TorchRun) -> None:
     """After each step, the program sleeps, for example to limit its rate of requests."""
     _log(run, lambda _: time.sleep(LOG_S))

@@ -86,6 +86,11 @@ def test_a_checkout_of_pytorch_has_the_positions_of_pytorch() -> None:
         ("/usr/lib/python3.11/asyncio/base_events.py", "BaseEventLoop._run_once", Role.SWITCHING),
         ("/srv/data.py", "Prefetcher.__next__", Role.TAKING),
         ("/srv/train.py", "put", None),
+        ("/srv/train.py", "Prefetcher.next", Role.TAKING),
+        ("/srv/train.py", "main.<locals>._get_batch", Role.TAKING),
+        ("/srv/train.py", "getter", None),
+        ("/usr/lib/python3.11/http/client.py", "HTTPResponse.read", None),
+        (f"{SITE}/requests/api.py", "get", None),
     ],
 )
 def test_functions_of_libraries_show_what_a_wait_is_for(file: str, name: str, role: Role | None) -> None:

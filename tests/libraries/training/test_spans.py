@@ -74,6 +74,8 @@ SNAPSHOT = st.builds(
     *[U32] * 2,
     *[U64] * 2,
     st.tuples(*[U32] * len(WAITS)),
+    U64,
+    *[U32] * 2,
 )
 SNAPSHOTS = st.just(b"") | st.builds(lambda begin, end: begin.to_bytes() + end.to_bytes(), SNAPSHOT, SNAPSHOT)
 COMMON = {"start_ns": TIMES, "end_ns": TIMES, "phase": TEXTS}
@@ -188,7 +190,7 @@ def test_a_span_is_read_as_it_was_written(kind: str, data: st.DataObject) -> Non
 ALL = Evidence(blocked_ns=1, file_faults=2, faults=3, read=4, copies=5)
 BOTH = (
     Snapshot._make(
-        (1, tuple(range(len(STATES))), *range(13), (1, 2, 3, 4), (5, 6, 7, 8), *range(9), tuple(range(8)))
+        (1, tuple(range(len(STATES))), *range(13), (1, 2, 3, 4), (5, 6, 7, 8), *range(9), tuple(range(8)), 9, 10, 11)
     ).to_bytes()
     * 2
 )

@@ -7,7 +7,7 @@ from typing import Final
 
 from otel_zernel_libraries.training.ledger.moments import MOMENTS, Activity, Moment, Position
 from otel_zernel_libraries.training.ledger.segments import NO_WORK, Segment, Work
-from otel_zernel_libraries.training.ledger.snapshots import COUNTS, KNOWS_TIMES, SAMPLES, STATES, Snapshot
+from otel_zernel_libraries.training.ledger.snapshots import COUNTS, KNOWS_TIMES, SAMPLES, STATES, WAITS, Snapshot
 from otel_zernel_libraries.training.ledger.thread_samples import ThreadSamples
 
 _ROUNDING: Final = 100
@@ -16,6 +16,7 @@ _new: Final = tuple.__new__
 """Makes a named tuple. Its own `__new__` takes twice as long."""
 _READ, _KNOWN = Snapshot._fields.index("read"), Snapshot._fields.index("known")
 _CPU_WAIT: Final = STATES.index(Activity.CPU_WAIT)
+_WAITS: Final = tuple(STATES.index(activity) for activity in WAITS)
 _OF_PROBES: Final = (Activity.OPERATOR, Activity.PYTHON, Activity.NATIVE)
 _EDGE_NS: Final = 10_000
 """A snapshot may be taken so long before or after the edge of its span (docs/spans.md)."""
@@ -83,6 +84,15 @@ class ThreadClock:
         """What the thread did from one time to another; None if it is not known."""
         first, last = self.at(start), self.at(end)
         return self._work(start, end, first, last) if first and last and last.since(first) else None
+
+    def part_before_backward(self, start: int, end: int) -> float | None:
+        """The part of the thread's own time from one time to another, a gap between two steps, in code before the
+        backward pass, 0 to 1; None if samples do not show it. Each gap is asked for once."""
+        first, last = self.at(start), self.at(end)
+        if first is None or last is None or not last.since(first):
+            return None
+        before, after = last.sampled_before - first.sampled_before, last.sampled_after - first.sampled_after
+        return self._samples.part_before_backward(before % COUNTS, after % COUNTS, _part_of_waits(first, last))
 
     def segments(self, start: int, end: int, moment: Moment) -> tuple[Segment, ...]:
         """The segment of a position. `moment` has the activity that its interval shows; a state says more.
@@ -175,6 +185,17 @@ class ThreadClock:
             if start <= launch < end:
                 return launch
         return 0
+
+
+def _part_of_waits(first: Snapshot, last: Snapshot) -> float | None:
+    """The part of the thread's waits in code before the backward pass, 0 to 1, if it waits for longer than it computes;
+    None if the code of most of them is not known."""
+    waits = sum(last.times[state] - first.times[state] for state in _WAITS)
+    before = sum(_counted(first.before_backward, last.before_backward, COUNTS)) * 1000
+    known = before + last.giving - first.giving + last.writing - first.writing
+    known += last.after_backward - first.after_backward
+    is_known = waits > last.times[0] - first.times[0] and 2 * known > waits
+    return min(before / waits, 1.0) if is_known else None
 
 
 def _clipped(time: int, start: int, end: int) -> int:

@@ -45,7 +45,7 @@ WAITS: Final = (
     Activity.UNKNOWN,
 )
 """The states of `Snapshot.before_backward`. A wait whose state was settled late counts in the last one."""
-LAYOUT: Final = struct.Struct(f"<Q{len(STATES)}Q5Q8I{len(SAMPLED)}H{len(FRAME_POSITIONS)}I5Q2I2Q{len(WAITS)}I")
+LAYOUT: Final = struct.Struct(f"<Q{len(STATES)}Q5Q8I{len(SAMPLED)}H{len(FRAME_POSITIONS)}I5Q2I2Q{len(WAITS)}IQ2I")
 """The fields of `Snapshot` in their order, little-endian. A later release may append fields."""
 _SHORTEST: Final = struct.calcsize(f"<Q{len(STATES)}Q5Q8I")
 """The first version had so many bytes."""
@@ -120,6 +120,13 @@ class Snapshot(NamedTuple):
     before_backward: tuple[int, ...] = (0,) * len(WAITS)
     """The time by `WAITS` in code that the loop runs before its backward pass, us modulo 2^32. It also counts in
     `times`."""
+    after_backward: int = 0
+    """ns in waits for files, sockets and pipes in code that the loop runs after its backward pass, and not in a
+    function that gets something. They also count in `times`."""
+    sampled_before: int = 0
+    """Samples on the CPU in code before the backward pass, modulo 2^32."""
+    sampled_after: int = 0
+    """The same in code after it, but not in a function that gets something."""
 
     def since(self, earlier: "Snapshot") -> tuple[int, ...] | None:
         """The time (ns) in each of `STATES` since an earlier snapshot.
@@ -178,6 +185,8 @@ class Snapshot(NamedTuple):
                 *between(self[_BACKWARD:_GIVING], later[_BACKWARD:_GIVING], COUNTS),  # type: ignore[arg-type]
                 *between((self.giving,), (later.giving,)),
                 between(self.before_backward, later.before_backward, COUNTS),
+                *between((self.after_backward,), (later.after_backward,)),
+                *between(self[_SAMPLED:], later[_SAMPLED:], COUNTS),  # type: ignore[arg-type]
             )
         )
 
@@ -189,7 +198,8 @@ class Snapshot(NamedTuple):
     def to_bytes(self) -> bytes:
         lists = *self.samples, *self.frame_times
         return LAYOUT.pack(
-            self.time, *self.times, *self[2:_LISTS], *lists, *self[_WRITTEN:_BEFORE], *self.before_backward
+            *(self.time, *self.times, *self[2:_LISTS], *lists, *self[_WRITTEN:_BEFORE]),
+            *(*self.before_backward, *self[_AFTER:]),
         )
 
 
@@ -238,7 +248,8 @@ def read_snapshots(joined: bytes) -> list[Snapshot]:
                 row[_SAMPLES:_FRAMES],
                 row[_FRAMES:_LATER],
                 *row[_LATER:_WAITS],
-                row[_WAITS:],
+                row[_WAITS:_LAST],
+                *row[_LAST:],
             )
         )
         for row in LAYOUT.iter_unpack(joined)
@@ -249,11 +260,13 @@ _FIRST_COUNT, _KNOWN = Snapshot._fields.index("operators"), Snapshot._fields.ind
 _LISTS, _WRITTEN = Snapshot._fields.index("samples"), Snapshot._fields.index("written")
 _BACKWARD_FIRST, _BACKWARD = (Snapshot._fields.index(name) for name in ("backward_first_launch", "backward_launches"))
 _GIVING, _BEFORE = Snapshot._fields.index("giving"), Snapshot._fields.index("before_backward")
+_AFTER, _SAMPLED = _BEFORE + 1, Snapshot._fields.index("sampled_before")
 _COUNTERS = 1 + len(STATES)
 _SAMPLES = _COUNTERS + _LISTS - 2
 _FRAMES = _SAMPLES + len(SAMPLED)
 _LATER = _FRAMES + len(FRAME_POSITIONS)
 _WAITS = _LATER + _BEFORE - _WRITTEN
+_LAST = _WAITS + len(WAITS)
 """Where these fields begin in a row."""
 _snapshot = partial(tuple.__new__, Snapshot)
 """Makes a snapshot in half the time that its class needs."""

@@ -19,6 +19,10 @@ _KNOWN: Final = 0.25
 _ENOUGH_US, _MOST_US = 100_000, 5_000_000
 """A sum over shorter segments shows nothing below the first, and decays so that it stays below the second."""
 _ACTIVITIES: Final = tuple(filter(None, SAMPLED))
+_MOST_OF_GAPS: Final = 100
+"""A sum of samples of gaps between two steps stays below this, as above."""
+_BY_CHANCE: Final = 0.05
+"""The samples of a gap are its own if they are all of one kind, and the usual part of it makes that as improbable."""
 
 
 class _Sums:
@@ -30,6 +34,10 @@ class _Sums:
 
     def __len__(self) -> int:
         return len(self._sums)
+
+    def of(self, position: Position) -> Sequence[float]:
+        """The sums so far; empty without one."""
+        return self._sums.get(position, ())
 
     def add(self, position: Position, numbers: Sequence[int]) -> Sequence[float]:
         """The sums with these numbers."""
@@ -46,7 +54,7 @@ class ThreadSamples:
     """The samples of one thread."""
 
     def __init__(self) -> None:
-        self._samples, self._frame_times = _Sums(_MOST), _Sums(_MOST_US)
+        self._samples, self._frame_times, self._gaps = _Sums(_MOST), _Sums(_MOST_US), _Sums(_MOST_OF_GAPS)
 
     @property
     def has_frames(self) -> bool:
@@ -64,6 +72,18 @@ class ThreadSamples:
         times = {activity: int(time * count / total) for activity, count in zip(_ACTIVITIES, counts, strict=True)}
         times[max(times, key=times.__getitem__)] += time - sum(times.values())
         return {activity: spent for activity, spent in times.items() if spent}
+
+    def part_before_backward(self, before: int, after: int, of_waits: float | None = None) -> float | None:
+        """The part of a gap between two steps, 0 to 1, in code before the backward pass, by its samples in code before
+        and after it. If they are few, it is that of its waits, or of earlier gaps. None if it is not known."""
+        count, usual = before + after, self._gaps.of(Position.LOAD)
+        self._gaps.add(Position.LOAD, (before, after))
+        part = of_waits if of_waits is not None else usual[0] / sum(usual) if usual else None
+        if not count:
+            return part
+        chance = 0.0 if part is None or (before and after) else (part if before else 1 - part) ** count
+        is_own = part is None or count >= _ENOUGH or (not (before and after) and chance < _BY_CHANCE)
+        return before / count if is_own else part
 
     def position(self, position: Position, time: int, frame_times: Sequence[int]) -> Position:
         """The position of a segment for which marks show this one. Most of its known time may show another.

@@ -5,7 +5,8 @@ the other direction, so a thread that loads reads more than it writes. Files of 
 wait for a lock is a wait for a thread that prepares batches, if the training thread has no time to make one itself, and
 does not hand something to that thread. A read from a pipe is a wait for a process that prepares them, unless the thread
 has just started one: then it is a command. Sleeps, waits for a child, and writes move no data: they belong to the load
-only if their Python code stands before the backward pass in the loop. docs/phases.md has the limits.
+only if their Python code stands before the backward pass in the loop. So does time on a CPU, by samples of its code.
+docs/phases.md has the limits.
 """
 
 from collections.abc import Sequence
@@ -49,6 +50,10 @@ _TRANSFERS: Final = frozenset({_STATE[Activity.FILE], _STATE[Activity.SOCKET], _
 _BLOCKED: Final = (*sorted(_IDLE | _TRANSFERS), _LOCK)
 _WITH_CODE: Final = tuple(_STATE[activity] for activity in WAITS)
 """The waits whose Python code is known: those in system calls."""
+_OWN: Final = tuple(_STATE[activity] for activity in (Activity.CPU_WAIT, Activity.FAULT, Activity.SWAP))
+"""The waits for which samples on a CPU stand."""
+_CLEAR: Final = 0.8
+"""If such a part of the time on a CPU belongs to one of two, these waits do."""
 
 
 class Load(NamedTuple):
@@ -70,32 +75,37 @@ def load_before(
     few: bool,
     is_fed: bool,
     by_code: bool = False,
+    own_part: float | None = None,
 ) -> Load | None:
     """The load at the end of a gap (ns); None if the thread loads nothing. What comes before it is other code.
 
     `evidence` is that of a recording without snapshots. With `few`, two page faults on files are enough. `is_fed`:
     whether another thread of the process loads data. A thread that computes for less than `bridge_ns`, or for a small
     part of its wait, makes no batch. `by_code`: whether waits in code before the backward pass belong to the load.
+    `own_part`: the part of the thread's own time in such code, 0 to 1, if it is known.
     """
     if not clock.knows(start, end):
         return _by_evidence(evidence, start, end, bridge_ns, few=few)
     little = max(bridge_ns, _time_in((_LOCK,), start, end, clock) // _WAITING)
     has_feeder = is_fed or own_work(start, end, clock) < little
-    for since, until in pairwise([start, *clock.times_between(start, end), end]):
+    times = clock.times_between(start, end)
+    for since, until in pairwise([start, *(times if own_part is None else ()), end]):
         first, last = clock.at(since), clock.at(until)
         if not (first and last):
             continue
         part = _part_of_load(first, last, few=few, has_feeder=has_feeder)
         if by_code:
             part = _with_code(first, last, part)
+        if own_part is not None:
+            part = _with_own_time(first, last, part, own_part, bridge_ns)
         if part is None:
             continue
-        times = tuple(map(sub, last.times, part))
-        lasted = min(sum(times) - sum(first.times), until - since)
+        spent = tuple(map(sub, last.times, part))
+        lasted = min(sum(spent) - sum(first.times), until - since)
         if since + lasted - start < bridge_ns:
             return Load(start)
-        if 0 < lasted < until - since:
-            clock.insert(since + lasted, first._replace(time=first.time + lasted, times=times))
+        if 0 < lasted < until - since and (own_part is None or not times):
+            clock.insert(since + lasted, first._replace(time=first.time + lasted, times=spent))
         return Load(since + lasted)
     return None
 
@@ -147,7 +157,8 @@ def _part_of_load(
 ) -> list[int] | None:
     """The ns of a gap in each state that belong to its load; None without a load."""
     spent = list(map(sub, last.times, first.times))
-    reading = _without_writes(spent, last.writing - first.writing)
+    reading = _without(spent, last.writing - first.writing)
+    reading = _without(reading, last.after_backward - first.after_backward)
     reading[_LOCK] -= min(max(last.giving - first.giving, 0), reading[_LOCK])
     if _reads(first, last, reading):
         states = _ALL - _IDLE
@@ -185,6 +196,22 @@ def _with_code(first: Snapshot, last: Snapshot, part: list[int] | None) -> list[
     return list(map(max, of_code, part)) if part else of_code
 
 
+def _with_own_time(
+    first: Snapshot, last: Snapshot, part: list[int] | None, own_part: float, shortest_ns: int
+) -> list[int] | None:
+    """The ns of a gap in each state that belong to its load, by the part of the thread's own time that does. Short
+    waits for threads, as of OpenMP, have no frames: they go with it. None for a load shorter than `shortest_ns`."""
+    spent = list(map(sub, last.times, first.times))
+    of_code = list(part) if part else [0] * len(spent)
+    of_waits = own_part if abs(own_part - 0.5) < _CLEAR - 0.5 else round(own_part)
+    of_code[0] = round(spent[0] * own_part)
+    for state in _OWN:
+        of_code[state] = round(spent[state] * of_waits)
+    if not of_code[_LOCK]:
+        of_code[_LOCK] = round(max(spent[_LOCK] - last.giving + first.giving, 0) * of_waits)
+    return of_code if sum(of_code) >= shortest_ns else None
+
+
 def _reads(first: Snapshot, last: Snapshot, reading: Sequence[int]) -> bool:
     """Whether the thread reads a batch. A request is sent for an answer. A log that changes a page of a file reads the
     page, and writes it. The output of a command that the thread has started is none."""
@@ -196,13 +223,14 @@ def _reads(first: Snapshot, last: Snapshot, reading: Sequence[int]) -> bool:
     return read >= min(max(_ANSWER, _ASKED * written), _CERTIFICATES + written)
 
 
-def _without_writes(spent: list[int], writing: int) -> list[int]:
-    """The time in each state without that in system calls that write. A socket seldom holds up its sender."""
-    left = list(spent)
+def _without(spent: list[int], transfers: int) -> list[int]:
+    """The time in each state without so many ns in waits for files, sockets and pipes: those that write, or that stand
+    after the backward pass. A socket seldom holds up its sender."""
+    left, transfers = list(spent), max(transfers, 0)
     for state in sorted(_TRANSFERS, key=lambda state: (state == _SOCKET, -left[state])):
-        part = min(left[state], writing)
+        part = min(left[state], transfers)
         left[state] -= part
-        writing -= part
+        transfers -= part
     return left
 
 

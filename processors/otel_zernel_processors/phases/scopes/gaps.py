@@ -163,7 +163,10 @@ class Gaps:
         is_rollout = before == "inference" or run.kind == "inference"
         if is_rollout and waits_for_child(begin, mark.start, self._clock):
             return [(begin, mark.start, UNKNOWN[Position.ENVIRONMENT])]
-        load = self._load(begin, mark.start, run, by_code=not is_rollout) if run.operators else None
+        is_compiled = run.kind == "forward" and self._is_compiled(of_run, begin)
+        has_own_part = not (is_rollout or is_compiled or any(one.kind in _UPDATES for one in marks[:position]))
+        own_part = self._clock.part_before_backward(begin, mark.start) if has_own_part else None
+        load = self._load(begin, mark.start, run, own_part, by_code=not is_rollout) if run.operators else None
         if before != "inference":
             load = self._made(begin, mark.start, load)
         elif load is None:
@@ -171,23 +174,38 @@ class Gaps:
         if load:
             before_load = [(begin, load.start, other)] if load.start > begin else []
             return [*before_load, (load.start, mark.start, MOMENTS[Position.LOAD][load.activity])]
-        is_pass = run.kind == "forward" and self._is_compiled(of_run, begin)
-        return [(begin, mark.start, UNKNOWN[Position.FORWARD] if is_pass else other)]
+        return [(begin, mark.start, UNKNOWN[Position.FORWARD] if is_compiled else other)]
 
-    def _load(self, begin: int, end: int, run: ThreadMark, *, by_code: bool) -> Load | None:
+    def _load(self, begin: int, end: int, run: ThreadMark, own_part: float | None, *, by_code: bool) -> Load | None:
         """The load before a run. Before an evaluation whose later batches come from mapped memory, few page faults are
         enough: its first batch does, too."""
         gap = run.operators.gap if run.operators else NO_EVIDENCE
-        load = self._load_between(begin, end, gap, few=False, by_code=by_code)
+        load = self._load_between(begin, end, gap, few=False, by_code=by_code, own_part=own_part)
         if load is None and run.kind == "inference" and self._loads:
             return self._load_between(begin, end, gap, few=True)
         return load
 
     def _load_between(
-        self, begin: int, end: int, evidence: Evidence, *, few: bool, by_code: bool = False
+        self,
+        begin: int,
+        end: int,
+        evidence: Evidence,
+        *,
+        few: bool,
+        by_code: bool = False,
+        own_part: float | None = None,
     ) -> Load | None:
-        is_fed = self._step.is_fed
-        return load_before(end, begin, self._clock, evidence, self._bridge_ns, few=few, is_fed=is_fed, by_code=by_code)
+        return load_before(
+            end,
+            begin,
+            self._clock,
+            evidence,
+            self._bridge_ns,
+            few=few,
+            is_fed=self._step.is_fed,
+            by_code=by_code,
+            own_part=own_part,
+        )
 
     def _made(self, begin: int, end: int, load: Load | None) -> Load | None:
         """The load, or the making of a batch if that begins before. Nothing blocks the thread from there on, and what

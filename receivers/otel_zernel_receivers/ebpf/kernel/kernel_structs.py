@@ -207,6 +207,9 @@ SNAPSHOT = np.dtype(
         ("hits", "<u8"),
         ("giving", "<u8"),
         ("before_backward", "<u4", (WAITS,)),
+        ("after_backward", "<u8"),
+        ("sampled_before", "<u4"),
+        ("sampled_after", "<u4"),
     ]
 )
 

@@ -6,9 +6,9 @@ from otel_zernel_libraries.training.ledger import STATES, Activity, Snapshot
 from otel_zernel_libraries.training.ledger.snapshots import WAITS
 
 _NONE = (0,) * 4
-NOTHING = Snapshot._make((0, (0,) * len(STATES), *[0] * 13, _NONE, _NONE, *[0] * 9, (0,) * len(WAITS)))._replace(
-    known=7
-)
+NOTHING = Snapshot._make(
+    (0, (0,) * len(STATES), *[0] * 13, _NONE, _NONE, *[0] * 9, (0,) * len(WAITS), *[0] * 3)
+)._replace(known=7)
 
 
 def after(

@@ -30,6 +30,7 @@ SNAPSHOT = Snapshot._make(
         (1, 2, 3, 2**32 - 1),
         *range(15, 24),
         tuple(range(8)),
+        *range(24, 27),
     )
 )
 LATER = SNAPSHOT._replace(time=2)
@@ -53,23 +54,25 @@ def test_a_span_with_a_piece_of_a_snapshot_has_none() -> None:
     whole, piece = SNAPSHOT.to_bytes(), SNAPSHOT.to_bytes()[:207]
     assert joined_snapshots(whole, piece) == joined_snapshots(piece, whole) == b""
     assert read_snapshots(b"") == []
-    assert LAYOUT.size == 328
+    assert LAYOUT.size == 344
 
 
 def test_a_snapshot_of_an_earlier_version_has_only_the_fields_of_that() -> None:
     nothing = (0, 0, 0, 0)
-    fifth = SNAPSHOT._replace(before_backward=(0,) * 8)
+    sixth = SNAPSHOT._replace(after_backward=0, sampled_before=0, sampled_after=0)
+    fifth = sixth._replace(before_backward=(0,) * 8)
     fourth = fifth._replace(giving=0)
     third = fourth._replace(hits=0)
-    second = Snapshot._make((*SNAPSHOT[:17], *[0] * 9, (0,) * 8))
+    second = Snapshot._make((*SNAPSHOT[:17], *[0] * 9, (0,) * 8, *[0] * 3))
     first = second._replace(samples=nothing, frame_times=nothing)
-    for version, length in ((first, 208), (second, 232), (third, 280), (fourth, 288), (fifth, 296)):
+    lengths = (first, 208), (second, 232), (third, 280), (fourth, 288), (fifth, 296), (sixth, 328)
+    for version, length in lengths:
         data = SNAPSHOT.to_bytes()[:length]
         assert read_snapshots(joined_snapshots(data, data)) == [version, version]
 
 
 def test_packed_snapshots_are_those_of_each_span_without_their_zeros() -> None:
-    nothing = Snapshot._make((0, (0,) * len(STATES), *[0] * 13, (0,) * 4, (0,) * 4, *[0] * 9, (0,) * 8))
+    nothing = Snapshot._make((0, (0,) * len(STATES), *[0] * 13, (0,) * 4, (0,) * 4, *[0] * 9, (0,) * 8, *[0] * 3))
     spans = [(SNAPSHOT, LATER), (nothing, nothing), (nothing._replace(time=2**63), nothing._replace(hits=1))]
     pieces = [joined_snapshots(begin.to_bytes(), end.to_bytes()) for begin, end in spans]
     packed = packed_snapshots(pieces)

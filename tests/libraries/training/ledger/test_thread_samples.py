@@ -109,3 +109,22 @@ def test_a_long_checkpoint_among_short_environment_steps_is_one() -> None:
         samples.position(AFTER_STEP, 5_000, [0, 0, 0, 5_000])
     assert samples.position(AFTER_STEP, 900_000, [0, 800_000, 0, 5_000]) is Position.CHECKPOINT
     assert samples.position(AFTER_STEP, 5_000, [0, 0, 0, 0]) is Position.ENVIRONMENT
+
+
+def test_the_samples_of_earlier_gaps_divide_one_with_few_of_its_own() -> None:
+    samples = ThreadSamples()
+    assert samples.part_before_backward(0, 0) is None
+    assert samples.part_before_backward(1, 0) == 1
+    assert samples.part_before_backward(1, 1) == 1
+    assert samples.part_before_backward(0, 0) == pytest.approx(2 / 3, rel=0.05)
+    assert samples.part_before_backward(0, 1) == pytest.approx(2 / 3, rel=0.05)
+    assert samples.part_before_backward(0, 0, of_waits=0.25) == 0.25
+
+
+def test_a_gap_is_divided_by_its_own_samples_if_those_before_do_not_explain_them() -> None:
+    samples = ThreadSamples()
+    for _ in range(50):
+        samples.part_before_backward(0, 1)
+    assert samples.part_before_backward(0, 2) == 0
+    assert samples.part_before_backward(2, 0) == 1
+    assert samples.part_before_backward(5, 15) == 0.25

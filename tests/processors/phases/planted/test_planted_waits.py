@@ -56,10 +56,13 @@ WAITS = {
 }
 """What the thread waits for. For a command, this is its output, and then its end."""
 OF_SWAP = ("swap", "shared_swap")
-LIKE_LOADS = frozenset({"cold_file", "cold_map", "shared_swap", "receive", "resolve", "pipe", "queue"})
-WITHOUT_CODE = frozenset({"swap", "event_loop", "python", "neighbour", "interpreter", "threads"})
-"""Without a DataLoader, data that moves after a step counts as a batch. What is no wait in a system call, and waits of
-an event loop, have no code that shows them before the pass."""
+LIKE_LOADS = frozenset({"queue"})
+"""Without a DataLoader, what is taken from a queue after a step counts as a batch."""
+BY_SAMPLES = frozenset({"cold_map", "swap", "shared_swap", "python", "neighbour", "interpreter", "threads"})
+"""Only samples of the thread on a CPU show on which side of the step these are. On a busy machine, the plants are too
+rare to have enough."""
+SAMPLES = 499
+"""A second."""
 LEAST = 0.98
 _ON_CPU = (Activity.OPERATOR, Activity.PYTHON, Activity.NATIVE)
 
@@ -109,13 +112,20 @@ def test_a_wait_is_found_in_its_place() -> None:
 def test_every_wait_is_found_in_every_place(loop: str, swap_file: str) -> None:
     """Without a loader, those are not whose place no fact shows: docs/phases.md has their number."""
     waits = _possible(swap_file)
-    hidden = hidden_places(waits) if loop == "by hand" else set()
-    check(loop, [f"{wait}:{place}" for place in PLACES for wait in waits], hidden)
+    plants = [f"{wait}:{place}" for place in PLACES for wait in waits]
+    if loop == "loader":
+        check(loop, plants)
+    else:
+        check(loop, plants, hidden_places(waits), by_samples(waits))
 
 
 def test_the_number_of_hidden_places_is_that_of_the_documentation() -> None:
     assert len(WAITS) == 24
-    assert f"the {len(hidden_places(list(WAITS)))} others" in PAGE.read_text("utf-8")
+    hidden, unsure = hidden_places(list(WAITS)), by_samples(list(WAITS))
+    right = len(WAITS) * len(PLACES) - len(hidden) - len(unsure)
+    page = PAGE.read_text("utf-8")
+    assert f"Without one, {right} are" in page
+    assert f"{len(unsure)} others" in page
 
 
 @pytest.mark.soak
@@ -141,13 +151,19 @@ def _possible(swap_problem: str) -> list[str]:
 
 def hidden_places(waits: Sequence[str]) -> set[str]:
     """The pairs of a wait and its place that no fact shows without a loader."""
-    sides = ((Position.AFTER_STEP, LIKE_LOADS), (Position.LOAD, WITHOUT_CODE))
-    return {f"{wait}:{place}" for place, hidden in sides for wait in waits if wait in hidden}
+    return {f"{wait}:{Position.AFTER_STEP}" for wait in waits if wait in LIKE_LOADS}
 
 
-def check(loop: str, plants: Sequence[str], hidden: Collection[str] = ()) -> None:
+def by_samples(waits: Sequence[str]) -> set[str]:
+    """The pairs of a wait and its place that only samples show without a loader."""
+    return {f"{wait}:{place}" for place in (PLACES[0], PLACES[-1]) for wait in waits if wait in BY_SAMPLES}
+
+
+def check(
+    loop: str, plants: Sequence[str], hidden: Collection[str] = (), unsure: Collection[str] = frozenset()
+) -> None:
     """Runs the program, and up to three times more those of the waits that a busy machine disturbed. The hidden ones
-    must be wrong: else docs/phases.md is."""
+    must be wrong: else docs/phases.md is. Half of the unsure ones must be right."""
     wrong: dict[str, Score] = {}
     for _ in range(4):
         found = scores(watched_waits(loop, plants))
@@ -155,13 +171,15 @@ def check(loop: str, plants: Sequence[str], hidden: Collection[str] = ()) -> Non
         plants = list(wrong)
         if not wrong:
             break
+    left = {plant: wrong.pop(plant) for plant in unsure if plant in wrong}
     assert wrong == {}
+    assert len(left) * 2 <= len(unsure), left
 
 
 def watched_waits(loop: str, plants: Sequence[str]) -> Run:
     require_ebpf()
     command = [python_of(OLD), str(PROGRAM), loop, ",".join(plants)]
-    return watched(Job(command, intervals=KINDS[loop]))
+    return watched(Job(command, intervals=KINDS[loop], samples=SAMPLES))
 
 
 def segments_in(run: Run) -> list[Segment]:

@@ -46,16 +46,18 @@ class Program:
         writes: float = 0,
         gives: float = 0,
         before: float = 0,
+        behind: float = 0,
         **counted: int,
     ) -> None:
-        """Spends about these times on a CPU and in waits. Compiled operators are not counted. `writes` is the part
-        of the waits in system calls that write, `gives` that for a lock by which the thread gets no batch.
-        `before` is the part of the waits in code before the backward pass, 0 to 1."""
+        """Spends about these times on a CPU and in waits. Compiled operators are not counted. `writes` is the part of
+        the waits in system calls that write, `gives` that for a lock by which the thread gets no batch. `before` is the
+        part of the waits in code before the backward pass, 0 to 1, and `behind` the time of those for files, sockets
+        and pipes in code after it."""
         scale = self.random.uniform(0.7, 1.5)
         waits = {name: time * scale for name, time in waits.items()}
         start = START + self.thread.snapshot.time
-        writing, giving = (round(part * scale * MS) for part in (writes, gives))
-        of_part = {"writing": writing, "giving": giving, **counted}
+        writing, giving, after_backward = (round(part * scale * MS) for part in (writes, gives, behind))
+        of_part = {"writing": writing, "giving": giving, "after_backward": after_backward, **counted}
         self.thread.spend(on_cpu * scale, waits, before=before, operators=operators, **of_part)
         computes = operators or compiled or position is Position.BACKWARD
         spent = {Activity.OPERATOR if computes else Activity.PYTHON: round(on_cpu * scale * MS)}
@@ -121,6 +123,7 @@ def after_step(
     loads: bool = False,
     writes: float = 0,
     gives: float = 0,
+    behind: float = 0,
     **counted: int,
 ) -> Step:
     """The loop does something after its update. It has a DataLoader if it `loads`."""
@@ -129,7 +132,7 @@ def after_step(
         if loads:
             program.load()
         program.train()
-        program.part(Position.AFTER_STEP, on_cpu, waits, writes=writes, gives=gives, **counted)
+        program.part(Position.AFTER_STEP, on_cpu, waits, writes=writes, gives=gives, behind=behind, **counted)
 
     return step
 
@@ -358,6 +361,22 @@ PROGRAMS: Mapping[str, Step] = {
     "waits_on_both_sides": waits_on_both_sides,
     # A batch of 3,000 bytes from a server, which gets a token of 900 bytes. Python frames show where the loop waits.
     "record_for_a_token_by_its_frames": makes_batch(0.3, {"socket": 9}, read=3_400, written=900, before=1),
+    # A batch is computed in Python. Python frames show where.
+    "batch_in_python": makes_batch(9, sampled_before=3),
+    # The same in memory that was swapped.
+    "batch_in_swapped_memory": makes_batch(4, {"swap": 9}, sampled_before=3),
+    # The same, and other processes need the CPU.
+    "batch_on_a_busy_machine": makes_batch(5, {"cpu_wait": 6}, sampled_before=3),
+    # A peer sends 20,000 bytes after the step. Python frames show where the loop waits.
+    "answer_of_a_peer_by_its_frames": after_step(0.1, {"socket": 14}, read=20_000, written=100, behind=14),
+    # A report is made of a mapped file.
+    "report_of_a_mapped_file_by_its_frames": after_step(
+        3, {"fault": 9}, file_faults=40, major_faults=30, sampled_after=3
+    ),
+    # A report of 6,000 bytes is written, by a template of 20,000 bytes from a file.
+    "report_with_its_template_by_its_frames": after_step(
+        6, {"file": 4}, writes=4, read=20_000, written=6_000, sampled_after=3
+    ),
     # A new learning rate is computed, and copied to the device.
     "copied_learning_rate": after_step(12, {"copy": 0.02}, copies=1, copied=4),
     # A command runs. Its output of 100 bytes comes through a pipe.

@@ -1,12 +1,15 @@
-"""A training job that waits in each step: to hand something to another thread, to get something, for a lock, or asleep.
+"""A training job that waits or computes in each step.
 
     python queue_job.py
 
-Twice it trains some steps, says `training` and waits for a line of its input. After a line `put`, `get` or `lock`, each
-of its next steps has a wait of about 10 ms for the other thread after the backward pass. After `sleep` it sleeps before
-it. Then it says `trained`, and waits for another line.
+Twice it trains some steps, says `training` and waits for a line of its input. Each of its next steps waits or computes
+for about 10 ms. Before the backward pass: `sleep`; `loop`, a sleep in an event loop; `batch`, it computes. After it:
+`put`, `get`, `lock` and `read`, it waits for another thread, to hand something on, to get it, for a lock, or for a
+pipe; `report`, it computes. Then it says `trained`, and waits for another line.
 """
 
+import asyncio
+import os
 import sys
 import threading
 import time
@@ -21,8 +24,33 @@ full: Queue[int] = Queue(maxsize=1)
 empty: Queue[int] = Queue(maxsize=1)
 weights = torch.randn(8, 8, requires_grad=True)
 lock = threading.Lock()
-FIRST: dict[str, Callable[[], object]] = {"sleep": lambda: time.sleep(0.01)}
-LAST: dict[str, Callable[[], object]] = {"put": lambda: full.put(1), "get": empty.get, "lock": lock.acquire}
+reader, writer = os.pipe()
+is_asked = threading.Event()
+
+
+def compute() -> None:
+    end = time.monotonic() + 0.01
+    while time.monotonic() < end:
+        sum(range(100))
+
+
+def ask() -> None:
+    is_asked.set()
+    os.read(reader, 1)
+
+
+FIRST: dict[str, Callable[[], object]] = {
+    "sleep": lambda: time.sleep(0.01),
+    "loop": lambda: asyncio.run(asyncio.sleep(0.01)),
+    "batch": compute,
+}
+LAST: dict[str, Callable[[], object]] = {
+    "put": lambda: full.put(1),
+    "get": empty.get,
+    "lock": lock.acquire,
+    "read": ask,
+    "report": compute,
+}
 
 
 def serve() -> None:
@@ -34,6 +62,9 @@ def serve() -> None:
             empty.put(1)
         if lock.locked():
             lock.release()
+        if is_asked.is_set():
+            is_asked.clear()
+            os.write(writer, b"x")
 
 
 def train(wait: str, steps: int = 40) -> None:
