@@ -58,7 +58,11 @@ async def test_a_stop_in_the_middle_of_a_file_continues_there(tmp_path: Path) ->
     assert await run_to_end(tmp_path, **STORED) == list(range(5000))
 
 
-@pytest.mark.parametrize(("follow", "storage"), [(True, {}), (False, STORED)], ids=["follow", "once-stored"])
+@pytest.mark.parametrize(
+    ("follow", "storage"),
+    [(True, {}), (True, STORED), (False, STORED)],
+    ids=["follow", "follow-stored", "once-stored"],
+)
 async def test_reloads_with_changed_and_unchanged_configuration_repeat_no_row(
     tmp_path: Path, follow: bool, storage: dict[str, str]
 ) -> None:
