@@ -36,6 +36,7 @@ WRONG: list[tuple[list[str], int, str]] = [
     (["watch", "--speed", "0"], 2, "is not a number from 0.01 to 1000"),
     (["why", "999999999"], 1, "process 999999999 does not exist"),
     (["why", "train.py"], 2, '"train.py" is not a pid; use a number, or --job NAME'),
+    (["why", "--for", "soon"], 2, "--for"),
     (["why", "--for", "0s"], 2, "is not from 1s to 24h"),
     (["why", "--html", "/nowhere/why.html"], 1, "cannot write /nowhere/why.html"),
     (["why", "12", "--job", "x"], 2, "not allowed with"),
