@@ -86,7 +86,7 @@ async def _measure(port: int, process: psutil.Process) -> list[BenchmarkRow]:
     async def ask(path: str = "/small/7") -> bytes:
         writer.write(b"GET %s HTTP/1.1\r\nhost: localhost\r\n\r\n" % path.encode())
         head = await reader.readuntil(b"\r\n\r\n")
-        length = next(int(one[16:]) for one in head.split(b"\r\n") if one.startswith(b"content-length: "))
+        length = next(int(part[16:]) for part in head.split(b"\r\n") if part.startswith(b"content-length: "))
         return await reader.readexactly(length)
 
     async def many() -> None:

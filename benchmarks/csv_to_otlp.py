@@ -41,7 +41,7 @@ def run() -> list[BenchmarkRow]:
         path = Path(folder) / "dcgm.csv"
         size = write(path, ROWS)
         turns = [(_measure("read", path), _measure("receive", path)) for _ in range(TURNS)]
-    reading, receiving = (min(runs, key=lambda one: one["seconds"]) for runs in zip(*turns, strict=True))
+    reading, receiving = (min(runs, key=lambda run: run["seconds"]) for runs in zip(*turns, strict=True))
     if receiving["points"] != ROWS:
         raise AssertionError(f"{ROWS} rows made {receiving['points']} points")
     ratio = reading["seconds"] / receiving["seconds"]

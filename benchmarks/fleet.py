@@ -134,8 +134,8 @@ def _rows(method: str, found: FleetFigures) -> Iterator[BenchmarkRow]:
 def _handled(master: Process) -> dict[str, float]:
     """The times in the master since the last call."""
     master.send_signal(signal.SIGUSR1)
-    found: dict[str, float] = json.loads(_line(master))
-    return found
+    loads: dict[str, float] = json.loads(_line(master))
+    return loads
 
 
 def _queries(port: int) -> tuple[float, float, int]:

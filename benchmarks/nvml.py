@@ -146,8 +146,8 @@ def _receiver() -> Callable[[], Count]:
 
     library, context = NvmlLibrary(), make_context(clock=SystemClock())
     registry = GpuRegistry(NvmlConfig(), context, XidCounts(context.clock.time_ns))
-    found = (find_gpu(library, index, "node") for index in range(count_gpus(library)))
-    gpus = [registry.create(library, one) for one in found if one]
+    find_gpus = (find_gpu(library, index, "node") for index in range(count_gpus(library)))
+    gpus = [registry.create(library, gpu) for gpu in find_gpus if gpu]
 
     def scrape() -> Count:
         batches = [gpu.scrape() for gpu in gpus]
@@ -166,7 +166,7 @@ def _nvitop() -> Callable[[], Count] | None:
 
     def snapshot() -> Count:
         snapshots = [device.as_snapshot() for device in devices]
-        return lambda: sum(isinstance(one, int | float) for each in snapshots for one in vars(each).values())
+        return lambda: sum(isinstance(variable, int | float) for each in snapshots for variable in vars(each).values())
 
     return snapshot
 

@@ -27,7 +27,7 @@ def known_series() -> Encode:
     """The way of a scraper: `KnownSeries`."""
     resource = encode_resource(RESOURCE)
     points = map(encode_point_attributes, ATTRIBUTES)
-    series = KnownSeries([Series(resource, SCOPE, GAUGE, one) for one in points])
+    series = KnownSeries([Series(resource, SCOPE, GAUGE, point) for point in points])
     return lambda values: series.encode(values, TIME_NS)
 
 

@@ -20,7 +20,7 @@ from otel_zernel_receivers.nvml.readings.link_fields import NVLINK_FIELDS
 from otel_zernel_receivers.nvml.readings.status import RULES
 
 _SERIES = [
-    *(one for query in BOARD for one in query.series),
+    *(series for query in BOARD for series in query.series),
     *(field.series for field in NVML_FIELDS),
     *(field.series for field in NVLINK_FIELDS),
     *GPM_METRICS.values(),

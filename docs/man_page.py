@@ -51,9 +51,9 @@ def _command(command: DescribedCommand) -> Iterator[str]:
     yield _plain(command.usage)
     yield ".PP"
     yield _plain(" ".join((command.text or f"{command.help[:1].upper()}{command.help[1:]}.").split()))
-    for one in command.arguments:
-        if one.names != ("-h", "--help"):
-            yield from (".TP", _term(one), _plain(f"{one.help[:1].upper()}{one.help[1:]}."))
+    for argument in command.arguments:
+        if argument.names != ("-h", "--help"):
+            yield from (".TP", _term(argument), _plain(f"{argument.help[:1].upper()}{argument.help[1:]}."))
 
 
 def _term(one: DescribedArgument) -> str:

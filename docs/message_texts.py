@@ -102,7 +102,7 @@ class _Scope:
     @property
     def parameters(self) -> list[str]:
         """Those of the function, as its callers count them."""
-        return [one.arg for one in self.function.args.args if one.arg != "self"] if self.function else []
+        return [arg.arg for arg in self.function.args.args if arg.arg != "self"] if self.function else []
 
     def value(self, name: str) -> ast.expr | None:
         """The value that the function, else the file, gives to a name."""
@@ -128,9 +128,9 @@ class _Search:
         self.places: defaultdict[Key, set[str]] = defaultdict(set)
         self._files = list(files)
         self._functions = {
-            name: (one, node)
-            for one in self._files
-            for name, node in one.functions.items()
+            name: (file, node)
+            for file in self._files
+            for name, node in file.functions.items()
             if [argument.arg for argument in node.args.args[:1]] != ["cls"]  # several components have the same one
         }
         classes = [one for file in self._files for one in file.message_classes()]
@@ -140,7 +140,10 @@ class _Search:
         """The calls that get a message, by whether the file validates configurations."""
         self._forwarding: dict[tuple[SourceFile, str], tuple[int, str]] = {}
         """Functions that make a message of an argument: its position and the message's place."""
-        known, nodes = -1, [one for file in self._files for one in _candidates(file.tree, _Scope(file, None))]
+        known, nodes = (
+            -1,
+            [candidate for file in self._files for candidate in _candidates(file.tree, _Scope(file, None))],
+        )
         while known != len(self._forwarding):
             known = len(self._forwarding)
             for node, scope in nodes:
@@ -174,14 +177,14 @@ class _Search:
         scope = replace(scope, depth=scope.depth + 1)
 
         def inner(*nodes: ast.expr | None) -> list[str]:
-            return [text for one in nodes for text in self._texts(one, scope)]
+            return [text for node in nodes for text in self._texts(node, scope)]
 
         match node:
             case ast.Constant(value=str(text)):
                 return [_PLACEHOLDER.sub(lambda found: "%" if found[0] == "%%" else GAP, text)]
             case ast.JoinedStr(values=parts):
-                text = "".join(str(one.value) if isinstance(one, ast.Constant) else GAP for one in parts)
-                return [text] if _WORD.search(text) else inner(*(getattr(one, "value", None) for one in parts))
+                text = "".join(str(part.value) if isinstance(part, ast.Constant) else GAP for part in parts)
+                return [text] if _WORD.search(text) else inner(*(getattr(part, "value", None) for part in parts))
             case ast.BinOp(left=left, right=right, op=ast.Add()):
                 return ["".join(pair) for pair in product(inner(left) or [GAP], inner(right) or [GAP])]
             case ast.IfExp(body=first, orelse=second):
@@ -259,5 +262,5 @@ def _name(node: ast.expr) -> str:
 
 def _is_good(finding: ast.Call) -> bool:
     """Whether a finding says that something is well, or only informs."""
-    given = [*finding.args[2:3], *(one.value for one in finding.keywords if one.arg == "ok")]
+    given = [*finding.args[2:3], *(keyword.value for keyword in finding.keywords if keyword.arg == "ok")]
     return not given or (not isinstance(given[0], ast.Name) and "False" not in ast.unparse(given[0]))

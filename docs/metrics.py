@@ -48,8 +48,8 @@ def folder_of(path: Path) -> str:
 def page() -> str:
     """The document."""
     every = dict(tables())
-    own = {name: [one for one in metrics.values() if one.own] for name, metrics in every.items()}
-    data = {name: [one for one in metrics.values() if not one.own] for name, metrics in every.items()}
+    own = {name: [metric for metric in metrics.values() if metric.own] for name, metrics in every.items()}
+    data = {name: [metric for metric in metrics.values() if not metric.own] for name, metrics in every.items()}
     parts = [_HEAD, "\n## In the pipelines\n"]
     parts += [_section(name, metrics) for name, metrics in sorted(data.items()) if metrics]
     parts += [

@@ -43,7 +43,7 @@ def _heading(probe: Probe) -> str:
 
 
 def _torch_row(build: Build) -> list[str]:
-    costs = {target: found for one in _releases_of(build) for target, found in one.costs().items()}
+    costs = {target: cost for release in _releases_of(build) for target, cost in release.costs().items()}
     cells = [_cell(costs.get(probe.target, [])) for probe in _PROBES]
     return [build.version, _PROCESSORS[build.arch], *cells, _operators(costs)]
 
@@ -75,7 +75,7 @@ def _calls(group: str) -> str:
 
 def _calls_row(release: Release) -> list[str]:
     costs = release.costs()
-    missing = [f"`{function}`" for function, found in costs.items() if not found]
+    missing = [f"`{function}`" for function, cost in costs.items() if not cost]
     counts = Counter(cost for found in costs.values() for cost in found)
     hits = ", ".join(f"{_WORDS[cost]} at {count}" for cost, count in sorted(counts.items()))
     found = f"{len(costs) - len(missing)} of {len(costs)}"

@@ -32,7 +32,9 @@ def main(path: Path) -> None:
         last: dict[str, float] = {}
         for batch in replayed(path):
             for resource in batch.metrics.resource_metrics:
-                for metric in (one for scope in resource.scope_metrics for one in scope.metrics if one.name == name):
+                for metric in (
+                    metric for scope in resource.scope_metrics for metric in scope.metrics if metric.name == name
+                ):
                     for point in metric.sum.data_points:
                         texts = (pair.value.string_value or str(pair.value.int_value) for pair in point.attributes)
                         last[" ".join(texts)] = point.as_double or point.as_int

@@ -67,24 +67,24 @@ def server_authenticator(auth: AuthConfig | None, context: Context, setting: str
     """
     if auth is None:
         return None
-    found = context.extension(auth.authenticator)
-    if not isinstance(found, ServerAuthenticator):
+    extension = context.extension(auth.authenticator)
+    if not isinstance(extension, ServerAuthenticator):
         raise _unfit(auth, setting, "check requests", _OTHERS)
-    if found.cannot_check:
-        raise _unfit(auth, setting, "check requests", found.cannot_check)
-    return found
+    if extension.cannot_check:
+        raise _unfit(auth, setting, "check requests", extension.cannot_check)
+    return extension
 
 
 def client_authenticator(auth: AuthConfig | None, context: Context, setting: str) -> ClientAuthenticator | None:
     """The extension that adds credentials; None if no `auth` is configured. Otherwise as `server_authenticator`."""
     if auth is None:
         return None
-    found = context.extension(auth.authenticator)
-    if not isinstance(found, ClientAuthenticator):
+    extension = context.extension(auth.authenticator)
+    if not isinstance(extension, ClientAuthenticator):
         raise _unfit(auth, setting, "add credentials", _OTHERS)
-    if found.cannot_add:
-        raise _unfit(auth, setting, "add credentials", found.cannot_add)
-    return found
+    if extension.cannot_add:
+        raise _unfit(auth, setting, "add credentials", extension.cannot_add)
+    return extension
 
 
 _OTHERS = "use bearertokenauth or basicauth"

@@ -145,12 +145,12 @@ class Health:
 
     def sentences(self, now: float) -> dict[str, str]:
         """The problems at the monotonic time `now`: one text for each component, by path."""
-        found = dict(self.problems)
+        by_path = dict(self.problems)
         for conditions in (self.outages, self.holds):
             for path, condition in conditions.items():
                 if sentence := condition.sentence(now):
-                    found[path] = f"{found[path]}; {sentence}" if path in found else sentence
-        return found
+                    by_path[path] = f"{by_path[path]}; {sentence}" if path in by_path else sentence
+        return by_path
 
     def longest_outage(self, now: float) -> float:
         """Seconds for which an exporter has delivered nothing, the longest of all; 0 if every exporter delivers."""

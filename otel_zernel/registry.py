@@ -37,9 +37,9 @@ class Registry:
         entries: dict[Kind, dict[str, Loader]] = {}
         for kind in KINDS:
             loaders: dict[str, Loader] = {}
-            found = entries.setdefault(kind, {})
+            entry = entries.setdefault(kind, {})
             for point in points.select(group=f"otel_zernel.{kind}"):
-                found.setdefault(point.name, loaders.setdefault(point.value, point.load))
+                entry.setdefault(point.name, loaders.setdefault(point.value, point.load))
         return cls(entries)
 
     def including(self, kind: Kind, type_: str, cls: ComponentClass) -> Self:

@@ -108,7 +108,7 @@ class FakeConnection:
     def answer(self) -> FakeAnswer:
         """The answer that has been sent."""
         start, *parts = [self.from_server.get_nowait() for _ in range(self.from_server.qsize())]
-        return FakeAnswer(start["status"], _text(start["headers"]), b"".join(one.get("body", b"") for one in parts))
+        return FakeAnswer(start["status"], _text(start["headers"]), b"".join(part.get("body", b"") for part in parts))
 
 
 @asynccontextmanager

@@ -71,7 +71,7 @@ def _is_left(process: psutil.Process) -> bool:
 
 
 def _has_object(pid: int) -> bool:
-    programs = (one for one in gc.get_objects() if issubclass(type(one), subprocess.Popen))
+    programs = (item for item in gc.get_objects() if issubclass(type(item), subprocess.Popen))
     return any(program.pid == pid and program.returncode is None for program in programs)
 
 

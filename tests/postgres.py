@@ -85,9 +85,9 @@ class PostgresServer:
         """Kills all processes of the server at once, by SIGKILL."""
         if self._process:
             processes = psutil.Process(self._process.pid)
-            for one in (processes, *processes.children(recursive=True)):
+            for child in (processes, *processes.children(recursive=True)):
                 with suppress(psutil.NoSuchProcess):
-                    one.kill()
+                    child.kill()
             self._process.wait()
             self._process = None
 

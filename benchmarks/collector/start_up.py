@@ -68,7 +68,7 @@ class Measurement:
         command = [sys.executable, "-c", program, *arguments]
         root = EXAMPLES.parent
         done = subprocess.run(command, cwd=root, env=self._environ, capture_output=True, text=True, check=False)
-        found = re.search(r"CPU ([\d.]+)", done.stdout)
-        if not found:
+        match = re.search(r"CPU ([\d.]+)", done.stdout)
+        if not match:
             raise RuntimeError(f"{' '.join(command)} has not started: {done.stderr}")
-        return float(found[1])
+        return float(match[1])

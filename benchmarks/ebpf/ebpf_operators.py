@@ -89,7 +89,7 @@ def _hits(watch: Watch) -> tuple[float, float]:
         batch = watch.read()
         job.communicate("\n")
     runs = [one for one in map(attributes_of, spans_of(batch, job.pid)) if one["zernel_interval"] == "operators"]
-    operators = sum(int(str(one["zernel_operators_count"])) for one in runs)
+    operators = sum(int(str(run["zernel_operators_count"])) for run in runs)
     return sum(numbers(batch, "zernel.probe.hits", process_pid=job.pid)) / STEPS, operators / STEPS
 
 

@@ -110,11 +110,11 @@ class Parts:
 
 
 def _places() -> Iterator[tuple[str, tuple[AttachPoint, ...]]]:
-    found = find_spec("torch")
-    assert found
-    assert found.origin
+    spec = find_spec("torch")
+    assert spec
+    assert spec.origin
     for library in LIBRARIES:
-        path = Path(found.origin).parent / "lib" / f"lib{library}.so"
+        path = Path(spec.origin).parent / "lib" / f"lib{library}.so"
         with path.open("rb") as file:
             yield str(path), find_attach_points(file.fileno(), PROBES[library]).probed
 

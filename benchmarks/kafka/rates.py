@@ -78,10 +78,10 @@ def consumed(brokers: list[str], count: int) -> tuple[float, float]:
     consumer.subscribe([TOPIC])
     seen, started, cpu = 0, 0.0, 0.0
     while seen < count:
-        found = consumer.consume(500, 0.1)
-        if found and not seen:
+        consume = consumer.consume(500, 0.1)
+        if consume and not seen:
             started, cpu = perf_counter(), process_time()
-        seen += sum(message.error() is None for message in found)
+        seen += sum(message.error() is None for message in consume)
     elapsed = perf_counter() - started, process_time() - cpu
     consumer.close()
     return elapsed

@@ -88,7 +88,10 @@ def of_ranks(ranks: int = RANKS, count: int = SPANS) -> bytes:
     for rank in range(ranks):
         resource = Resource.FromString(origin.resource.SerializeToString())
         for name, value in (("process.pid", 1 + rank), ("zernel.rank", rank), ("zernel.world_size", ranks)):
-            attribute = next((one for one in resource.attributes if one.key == name), None) or resource.attributes.add()
+            attribute = (
+                next((attribute for attribute in resource.attributes if attribute.key == name), None)
+                or resource.attributes.add()
+            )
             attribute.key, attribute.value.int_value = name, value
         scope = ScopeSpans(scope=origin.scope_spans[0].scope, spans=spans)
         data.resource_spans.add(resource=resource, scope_spans=[scope])

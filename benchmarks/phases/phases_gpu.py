@@ -94,9 +94,9 @@ def _seconds_by_phase(batches: Iterable[Batch], truth: Truth) -> dict[str, float
     made = [out for batch in batches for out in processor.process(batch.copy()) if isinstance(out, Batch)]
     for batch in [*made, *processor.flush()]:
         for resource in batch.metrics.resource_metrics if batch.metrics else ():
-            for metric in (one for scope in resource.scope_metrics for one in scope.metrics):
+            for metric in (metric for scope in resource.scope_metrics for metric in scope.metrics):
                 for point in points(metric) if metric.name == "zernel.phase.time" else ():
-                    about = {one.key: one.value for one in point.attributes}
+                    about = {attribute.key: attribute.value for attribute in point.attributes}
                     if about["process.pid"].int_value == truth["pid"]:
                         counted[about["zernel.phase"].string_value].append((point.time_unix_nano, point.as_double))
     begin, end = truth["loop"]
@@ -114,7 +114,9 @@ async def watch(names: Iterable[str]) -> tuple[list[Batch], dict[str, Truth], di
         folders = {name: Path(made) / str(number) for number, name in enumerate(names)}
         running = {name: await _start(name, folder) for name, folder in folders.items()}
         receivers = [_component("receivers", name, config) for name, config in CONFIGS.items()]
-        watching = [asyncio.create_task(one.run(downstream)) for one in receivers if isinstance(one, Receiver)]
+        watching = [
+            asyncio.create_task(receiver.run(downstream)) for receiver in receivers if isinstance(receiver, Receiver)
+        ]
         for name, process in running.items():
             await _until(process, folders[name] / "ready", READY_S)
         await asyncio.sleep(ATTACHED_S)

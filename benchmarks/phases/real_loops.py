@@ -171,7 +171,7 @@ def _edges(pieces: Sequence[TracePiece], marks: Sequence[Mark]) -> Iterator[tupl
     for name, names in EDGES.items():
         ours = _joined(pieces, names)
         true = [(start, end) for named, start, end in marks if named == name]
-        pairs = [(min(ours, key=lambda one: abs(one[0] - s) + abs(one[1] - e)), s, e) for s, e in true if ours]
+        pairs = [(min(ours, key=lambda our: abs(our[0] - s) + abs(our[1] - e)), s, e) for s, e in true if ours]
         if pairs:
             yield f"{name} begins", [(one[0] - start) / 1e3 for one, start, _ in pairs]
             yield f"{name} ends", [(one[1] - end) / 1e3 for one, _, end in pairs]

@@ -77,10 +77,10 @@ def plain(request_type: Any, entries: list[Any]) -> None:
     """The same request with protobuf's messages."""
     request = request_type()
     for series, samples in entries:
-        one = request.timeseries.add()
+        add = request.timeseries.add()
         for name, value in zip(series.labels[::2], series.labels[1::2], strict=True):
-            one.labels.add(name=name, value=value)
-        one.samples.add(timestamp=samples[0][0], value=samples[0][1])
+            add.labels.add(name=name, value=value)
+        add.samples.add(timestamp=samples[0][0], value=samples[0][1])
     cramjam.snappy.compress_raw(request.SerializeToString())
 
 

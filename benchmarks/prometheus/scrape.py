@@ -68,11 +68,11 @@ def run() -> list[BenchmarkRow]:
     histograms.scrape(histogram_pages[0])
     rounds = [
         (
-            cpu_seconds(partial(parse, one)),
-            cpu_seconds(partial(numbers.scrape, one)),
-            cpu_seconds(partial(histograms.scrape, other)),
+            cpu_seconds(partial(parse, page)),
+            cpu_seconds(partial(numbers.scrape, page)),
+            cpu_seconds(partial(histograms.scrape, histogram_page)),
         )
-        for one, other in zip(pages[1:], histogram_pages[1:], strict=True)
+        for page, histogram_page in zip(pages[1:], histogram_pages[1:], strict=True)
     ]
     theirs, ours, of_buckets = map(min, zip(*rounds, strict=True))
     sys.setswitchinterval(0.0005)  # as the collector does

@@ -522,7 +522,7 @@ def begin() -> Training:
 def places_of(name: str) -> Callable[[str], Places]:
     """The loop of this name without one of its causes. No cause has the name "": that is the loop with all of them."""
     causes = _causes(name)
-    common = HEALTHY.get(name) or {key: value for one in causes for key, value in ALWAYS.get(one, {}).items()}
+    common = HEALTHY.get(name) or {key: value for cause in causes for key, value in ALWAYS.get(cause, {}).items()}
     changes = {cause: CAUSES[cause]() for cause in causes}
 
     def without(left_out: str) -> Places:

@@ -74,7 +74,9 @@ class Dashboard:
 
 def meaning_of(*verdicts: str) -> str:
     """The names of verdicts, with their sentences."""
-    return " ".join(f"{(words := VERDICT_WORDS[one]).name.capitalize()}: {words.sentence.lower()}." for one in verdicts)
+    return " ".join(
+        f"{(words := VERDICT_WORDS[verdict]).name.capitalize()}: {words.sentence.lower()}." for verdict in verdicts
+    )
 
 
 def by_quantile(metric: str, selector: str, by: str, *quantiles: float, legend: str = "") -> list[Query]:

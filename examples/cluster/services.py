@@ -75,7 +75,12 @@ def database(node: Node) -> str:
         rules.write("host all all 0.0.0.0/0 scram-sha-256\n")
     settings = [f"port={port}", f"listen_addresses={node.address}", "unix_socket_directories=", "max_wal_size=64MB"]
     settings += ["shared_buffers=32MB", "max_connections=50", "min_wal_size=32MB", "restart_after_crash=on"]
-    node.command = [str(programs / "postgres"), "-D", str(data), *(word for one in settings for word in ("-c", one))]
+    node.command = [
+        str(programs / "postgres"),
+        "-D",
+        str(data),
+        *(word for setting in settings for word in ("-c", setting)),
+    ]
     node.environment = {"PATH": os.environ.get("PATH", ""), "LC_ALL": "C.UTF-8"}
     return f"postgresql://{_POSTGRES_USER}@{node.address}:{port}/postgres"
 
@@ -84,6 +89,6 @@ def _postgres_programs() -> Path:
     for place in _PLACES:
         if (place / "postgres").exists():
             return place
-    if found := shutil.which("initdb"):
-        return Path(found).resolve().parent
+    if which := shutil.which("initdb"):
+        return Path(which).resolve().parent
     raise MissingService("PostgreSQL is missing: apt-get install postgresql")

@@ -131,9 +131,9 @@ class KnownSeries:
 
 
 def _encode_series(series: Sequence[Series], hole: bytes) -> Iterator[bytes]:
-    for (resource, scope), of_scope in groupby(series, lambda one: (one.resource, one.scope)):
+    for (resource, scope), of_scope in groupby(series, lambda entry: (entry.resource, entry.scope)):
         metrics = [
-            encode_metric(descriptor, b"".join(delimited(1, one.attributes + hole) for one in group))
-            for descriptor, group in groupby(of_scope, lambda one: one.descriptor)
+            encode_metric(descriptor, b"".join(delimited(1, entry.attributes + hole) for entry in group))
+            for descriptor, group in groupby(of_scope, lambda entry: entry.descriptor)
         ]
         yield encode_resource_metrics(resource, scope, metrics)

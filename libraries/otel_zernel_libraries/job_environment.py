@@ -82,9 +82,9 @@ def job_attributes(environment: Mapping[str, str], host: str) -> dict[str, str]:
 
     The id of a task is in `OTEL_RESOURCE_ATTRIBUTES`, where the starter of a process puts it.
     """
-    found = {JOB_ID: job_id(environment, host)}
-    found[TASK_ID] = _resource_attributes(environment).get(TASK_ID, "")
-    return {name: value for name, value in found.items() if value}
+    attributes = {JOB_ID: job_id(environment, host)}
+    attributes[TASK_ID] = _resource_attributes(environment).get(TASK_ID, "")
+    return {name: value for name, value in attributes.items() if value}
 
 
 def _named_job(environment: Mapping[str, str]) -> str:
@@ -125,8 +125,8 @@ def rank_attributes(environment: Mapping[str, str]) -> dict[str, int]:
     if torchrun := _numbers(environment, _TORCHRUN):
         return torchrun
     for variables in (_MPI, _SLURM):
-        if {RANK, WORLD_SIZE} <= (found := _numbers(environment, variables)).keys():
-            return found
+        if {RANK, WORLD_SIZE} <= (numbers := _numbers(environment, variables)).keys():
+            return numbers
     return {}
 
 

@@ -40,7 +40,7 @@ def declared_file(
         for known in dependency.message_types_by_name.values():
             types[known.full_name] = (FieldDescriptorProto.TYPE_MESSAGE, f".{known.full_name}")
     for message, fields in messages.items():
-        declared = [_field(one, types) for one in filter(str.strip, fields.split(";"))]
+        declared = [_field(part, types) for part in filter(str.strip, fields.split(";"))]
         file.message_type.append(DescriptorProto(name=message, field=declared))
     for part in parts:
         file.MergeFrom(part)

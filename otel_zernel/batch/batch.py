@@ -93,9 +93,9 @@ class Content:
             return frozenset()
         if isinstance(self._message, MetricsData):
             return temporalities_of(self._message)
-        found: set[int] = set()
-        count_encoded(self._signal, self.encoded, temporalities=found)
-        return found
+        temporalities: set[int] = set()
+        count_encoded(self._signal, self.encoded, temporalities=temporalities)
+        return temporalities
 
     def _parse(self) -> SignalData:
         """The message in the encoding, which is mended if it needs that."""

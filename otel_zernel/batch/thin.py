@@ -55,9 +55,9 @@ EXPLICIT_HISTOGRAMS: Final = -1
 class TooManyContainers(DecodeError):
     """A message has too many resources, scopes and metrics."""
 
-    def __init__(self, most: int, found: int) -> None:
+    def __init__(self, most: int, seen: int) -> None:
         super().__init__(f"more than {most} resources, scopes, metrics and profiles in one message")
-        self.found = found
+        self.found = seen
         """The number of those that were found until the check ended."""
 
 

@@ -48,7 +48,7 @@ def _parsed(words: list[str]) -> argparse.Namespace:
         raise WrongUsage(f"unknown command {quoted(words[0])}{suggestion(words[0], core + others.names, 'commands')}")
     commands = [*COMMANDS, *(others.needed_by(words) if others else [])]
     program: list[str] | None = None
-    if "--" in words and any(one.name == words[0] and one.starts_program for one in commands):
+    if "--" in words and any(command.name == words[0] and command.starts_program for command in commands):
         words, program = words[: words.index("--")], words[words.index("--") + 1 :]
     parser, known = parser_of(commands)
     valid = known.get(words[0], ["--help", "--version"]) if words else []
@@ -97,6 +97,8 @@ def parser_of(commands: Iterable[Command]) -> tuple[argparse.ArgumentParser, dic
 
 def _long_options(parser: argparse.ArgumentParser) -> list[str]:
     """Those of the parser, and of its own commands."""
-    inner = [one for action in parser._actions if isinstance(action.choices, dict) for one in action.choices.values()]
+    inner = [
+        choice for action in parser._actions if isinstance(action.choices, dict) for choice in action.choices.values()
+    ]
     own = [name for name in parser._option_string_actions if name.startswith("--")]
-    return list(dict.fromkeys([*own, *(name for one in inner for name in _long_options(one))]))
+    return list(dict.fromkeys([*own, *(name for parser in inner for name in _long_options(parser))]))

@@ -23,7 +23,11 @@ def installed(registry: Registry) -> list[Subject]:
 
 def configured(settings: Settings) -> list[Subject]:
     """The components of a configuration."""
-    return [(one.kind, id_, one.type, one.config) for kind in KINDS for id_, one in getattr(settings, kind).items()]
+    return [
+        (component.kind, id_, component.type, component.config)
+        for kind in KINDS
+        for id_, component in getattr(settings, kind).items()
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,7 @@ class DoctorReport:
     def text(self, *, verbose: bool = False) -> str:
         """A heading, and an aligned line for each finding. With `verbose`, the details of each finding follow it."""
         width = max((len(finding.topic) for finding in self.findings), default=0)
-        lines = (line for one in self.findings for line in _lines(one, width, verbose=verbose))
+        lines = (line for finding in self.findings for line in _lines(finding, width, verbose=verbose))
         return "\n".join((self.path, *map(_printable, lines)))
 
 

@@ -66,7 +66,7 @@ def _export(views: Sequence["JournalView"], output: Path | None) -> int:
         if output is None:
             discard_stdout()
         return fail(f"cannot write {output or 'to stdout'}: {error.strerror}")
-    damage = [f"{view.component}: {one}" for view in views for one in view.damage]
+    damage = [f"{view.component}: {damage}" for view in views for damage in view.damage]
     if problems := export.problems + damage:
         print(*problems, sep="\n", file=sys.stderr)
         return 2

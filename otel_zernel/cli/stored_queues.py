@@ -30,18 +30,18 @@ def journals(registry: Registry, directory: Path, component: str | None = None) 
     if not directory.is_dir():
         raise CannotStart(f"{directory} is not a directory; name the directory of a storage extension")
     try:
-        found = [view for cls in _storages(registry) for view in cls.look(directory)]
+        views = [view for cls in _storages(registry) for view in cls.look(directory)]
     except StorageFailed as error:
         raise CannotStart(str(error)) from error
-    if not found:
+    if not views:
         raise CannotStart(f"{directory} has no queue; name the directory of a storage extension")
-    components = {view.component for view in found}
+    components = {view.component for view in views}
     if component is None:
-        return found
+        return views
     if component not in components:
         hint = suggestion(component, components, "components")
         raise CannotStart(f"{directory} has no queue of {quoted(component)}{hint}")
-    return [view for view in found if view.component == component]
+    return [view for view in views if view.component == component]
 
 
 def _storages(registry: Registry) -> Iterator[type[Storage]]:
@@ -61,7 +61,7 @@ def description(view: JournalView, now_ns: int) -> str:
     lines += [f"  bytes: {sum(record.size for record in records)}", f"  bytes on disk: {view.disk_bytes}"]
     lines.append(f"  oldest: {_age(records[0].time_ns, now_ns) if records else 'none'}")
     lines.append("  damage:" if view.damage else "  damage: none")
-    lines += [f"    - {quoted(str(one))}" for one in view.damage]
+    lines += [f"    - {quoted(str(damage))}" for damage in view.damage]
     return "\n".join(lines)
 
 

@@ -64,8 +64,8 @@ class Context:
 
     def extension(self, id_: str) -> "Extension":
         """The extension with this id. Raises `CannotStart` if it is not enabled."""
-        if found := self.extensions.get(id_):
-            return found
+        if extension_ := self.extensions.get(id_):
+            return extension_
         enabled = ", ".join(self.extensions) or "none"
         raise CannotStart(
             f"{self.path}: extension {id_} is not enabled; add it to service::extensions (enabled: {enabled})"

@@ -24,8 +24,8 @@ def with_defaults(settings: Settings, service: dict[str, Any], redacted: bool) -
     for kind in KINDS:
         if components := getattr(settings, kind):
             lines.append(f"{kind}:")
-            for id_, one in components.items():
-                lines += _section(id_, one.config, "  ", redacted)
+            for id_, component in components.items():
+                lines += _section(id_, component.config, "  ", redacted)
     lines.append("service:")
     if "pipelines" in service:
         lines += _entry("pipelines", service["pipelines"], "  ", redacted)
@@ -67,11 +67,11 @@ def _key(key: str) -> str:
 @cache
 def descriptions(model: type[BaseModel]) -> dict[str, str]:
     """The text below each field of the class and of its bases, on one line. Empty if the source is not available."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for cls in reversed(model.__mro__):
         if issubclass(cls, BaseModel) and cls is not BaseModel:
-            found |= _descriptions_in(cls)
-    return found
+            texts |= _descriptions_in(cls)
+    return texts
 
 
 def _descriptions_in(cls: type) -> dict[str, str]:

@@ -63,7 +63,7 @@ def check(
         try:
             return model.model_validate(tree, context=dict(context or {})), []
         except ValidationError as error:
-            located = [_locate(model, tree, one) for one in error.errors(include_url=False)]
+            located = [_locate(model, tree, pydantic_error) for pydantic_error in error.errors(include_url=False)]
         except Exception as error:  # noqa: BLE001  # a third party's validator may raise anything
             return None, [Mistake(path, _bug_in_validation(error))]
         repaired = _repair(tree, located, path, originals)
@@ -87,23 +87,23 @@ def _locate(model: type[BaseModel], tree: Any, error: Mapping[str, Any]) -> _Loc
             break
         inner = list(_inner_types(types, part, value))
         if inner or _has(value, part):
-            models = [one for one in types if _is_model(one)]
+            models = [kind for kind in types if _is_model(kind)]
             path, types, value = (*path, part), inner, value[part] if _has(value, part) else None
         else:
             branch = branch or (path, str(part))
-            types = [one for one in types if getattr(one, "__name__", "") == part] or types
+            types = [kind for kind in types if getattr(kind, "__name__", "") == part] or types
     return _LocatedError(error, path, tuple(models), branch)
 
 
 def _inner_types(types: Iterable[Any], part: str | int, value: Any) -> Iterator[Any]:
     """The types that a key or an index may have in any of the types."""
-    for one in types:
-        if _is_model(one):
-            fields = {_key(name, info): info.annotation for name, info in one.model_fields.items()}
+    for kind in types:
+        if _is_model(kind):
+            fields = {_key(name, info): info.annotation for name, info in kind.model_fields.items()}
             if part in fields:
                 yield from _members(fields[str(part)])
-        elif _has(value, part) and get_args(one):
-            yield from _members(get_args(one)[-1 if isinstance(value, dict) else 0])
+        elif _has(value, part) and get_args(kind):
+            yield from _members(get_args(kind)[-1 if isinstance(value, dict) else 0])
 
 
 def _members(annotation: Any) -> Iterator[Any]:
@@ -134,7 +134,7 @@ def _has(value: Any, part: str | int) -> bool:
 
 def _repair(tree: Any, located: list[_LocatedError], path: Path, originals: Mapping[Path, str]) -> Any:
     """The tree with original texts restored and nulls removed, where an error is. The same object if none applies."""
-    for place in {one.path: None for one in located}:
+    for place in {error.path: None for error in located}:
         value = _value_at(tree, place)
         text = originals.get((*path, *place))
         if text is not None and not isinstance(value, str) and _requires_text(value, place, located):
@@ -146,7 +146,7 @@ def _repair(tree: Any, located: list[_LocatedError], path: Path, originals: Mapp
 
 def _is_known(path: Path, located: list[_LocatedError]) -> bool:
     """Whether a model has this key."""
-    return any(one.type != "extra_forbidden" for one in located if one.path == path)
+    return any(error.type != "extra_forbidden" for error in located if error.path == path)
 
 
 class _Missing:
@@ -155,9 +155,9 @@ class _Missing:
 
 def _requires_text(value: Any, path: Path, located: list[_LocatedError]) -> bool:
     """Whether every error of a value is that it must be text."""
-    types = [one.type for one in located if one.path[: len(path)] == path]
+    types = [error.type for error in located if error.path[: len(path)] == path]
     if isinstance(value, dict | list) or value is None:
-        return all(one in ("string_type", "literal_error") for one in types)
+        return all(kind in ("string_type", "literal_error") for kind in types)
     return True
 
 
@@ -183,21 +183,21 @@ def _replaced(tree: Any, path: Path, value: Any) -> Any:
 
 
 def _mistakes(located: list[_LocatedError], path: Path) -> list[Mistake]:
-    found: list[Mistake] = []
+    mistakes: list[Mistake] = []
     unions: dict[Path, dict[str, list[_LocatedError]]] = {}
-    for one in located:
-        if one.type == "too_short" and any(
-            other.path[: len(one.path)] == one.path for other in located if other != one
+    for error in located:
+        if error.type == "too_short" and any(
+            longer.path[: len(error.path)] == error.path for longer in located if longer != error
         ):
             continue  # pydantic does not count the items that are wrong themselves
-        if one.branch is None:
-            found.append(_mistake(one, path))
+        if error.branch is None:
+            mistakes.append(_mistake(error, path))
         else:
-            union, member = one.branch
-            unions.setdefault(union, {}).setdefault(member, []).append(one)
+            union, member = error.branch
+            unions.setdefault(union, {}).setdefault(member, []).append(error)
     for union, members in unions.items():
-        found += _union_mistakes(list(members.values()), union, path)
-    return list(dict.fromkeys(found))
+        mistakes += _union_mistakes(list(members.values()), union, path)
+    return list(dict.fromkeys(mistakes))
 
 
 def _union_mistakes(members: list[list[_LocatedError]], union: Path, path: Path) -> list[Mistake]:
@@ -205,10 +205,10 @@ def _union_mistakes(members: list[list[_LocatedError]], union: Path, path: Path)
 
     A member matches if the value has the right type but wrong contents. If none matches, all errors become one mistake.
     """
-    matching = [errors for errors in members if all(len(one.path) > len(union) for one in errors)]
+    matching = [errors for errors in members if all(len(error.path) > len(union) for error in errors)]
     if matching:
-        return [_mistake(one, path) for one in min(matching, key=len)]
-    messages = dict.fromkeys(_message(one) for errors in members for one in errors)
+        return [_mistake(error, path) for error in min(matching, key=len)]
+    messages = dict.fromkeys(_message(error) for errors in members for error in errors)
     return [Mistake((*path, *union), "; or ".join(messages))]
 
 

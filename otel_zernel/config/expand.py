@@ -78,11 +78,11 @@ class Expansion:
             raise CannotExpand(f"the value is nested deeper than {MAX_DEPTH} levels; use fewer")
         if not (text.startswith("${") and _closing(text, 0) == len(text)):
             return self._text(text, path, via)
-        found, via = self._look_up(text[2:-1], path, via)
-        value = value_of(found)
+        variable, via = self._look_up(text[2:-1], path, via)
+        value = value_of(variable)
         if isinstance(value, str):
             return self._text_value(value, path, via)
-        self.originals[path] = self._text(found, path, via)
+        self.originals[path] = self._text(variable, path, via)
         return self._value(value, path, via)
 
     def _text(self, text: str, path: Path, via: tuple[str, ...]) -> str:
@@ -96,8 +96,8 @@ class Expansion:
                 at = dollar.end() + 1
                 continue
             at = _closing(text, dollar.start())
-            found, inner = self._look_up(text[dollar.start() + 2 : at - 1], path, via)
-            parts.append(self._text(found, path, inner))
+            variable, inner = self._look_up(text[dollar.start() + 2 : at - 1], path, via)
+            parts.append(self._text(variable, path, inner))
         return "".join(parts) + text[at:]
 
     def _look_up(self, reference: str, path: Path, via: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
@@ -109,19 +109,19 @@ class Expansion:
         if scheme not in (None, *SCHEMES):
             raise CannotExpand(f"unknown scheme {quoted(scheme)} in ${{…}}; valid schemes: {', '.join(SCHEMES)}")
         if scheme in (None, "env"):
-            name, found = self._variable(rest, path, via)
+            name, variable = self._variable(rest, path, via)
         elif scheme == "file":
             name = self._text(rest, path, (*via, "its path"))
-            found = self.read(name).removesuffix("\n").removesuffix("\r")
+            variable = self.read(name).removesuffix("\n").removesuffix("\r")
         else:
-            name, found = rest, rest
+            name, variable = rest, rest
         step = f"{scheme or 'env'}:{name}"
         if step in via:
             raise CannotExpand(f"the value refers to itself: {one_line(' -> '.join((*via, step)))}")
-        self.characters_left -= len(found)
+        self.characters_left -= len(variable)
         if self.characters_left < 0:
             raise CannotExpand(f"all references together insert more than {MAX_TEXT >> 20} MiB of text")
-        return found, (*via, step)
+        return variable, (*via, step)
 
     def _variable(self, reference: str, path: Path, via: tuple[str, ...]) -> tuple[str, str]:
         """The name and the value of an environment variable. An unset variable has its default, not expanded."""

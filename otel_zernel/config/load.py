@@ -222,16 +222,16 @@ def merge_all(
 
 def paths(tree: Any) -> set[Path]:
     """The paths of all values in the tree, including `()` for the tree itself."""
-    found: set[Path] = set()
+    files: set[Path] = set()
     rest: list[tuple[Path, Any]] = [((), tree)]
     while rest:
         path, value = rest.pop()
-        found.add(path)
+        files.add(path)
         if isinstance(value, dict):
             rest += [((*path, key), item) for key, item in value.items()]
         elif isinstance(value, list):
             rest += [((*path, index), item) for index, item in enumerate(value)]
-    return found
+    return files
 
 
 def nearest_source(path: Path, sources: Mapping[Path, str]) -> str | None:
@@ -305,7 +305,7 @@ def _overridden(layer: Layer, text: str) -> Layer:
     for prefix in prefixes(path):
         if prefix not in sources or (prefix == path and not isinstance(value, dict)):
             sources[prefix] = override.source
-    originals = {one: kept for one, kept in layer.originals.items() if one != path[: len(one)]}
+    originals = {path_: kept for path_, kept in layer.originals.items() if path_ != path[: len(path_)]}
     if value is not None:
         originals[path] = override.text
     return Layer(replaced(layer.tree, path, value), sources, originals)

@@ -19,7 +19,7 @@ def marked_fields(config: Any, path: Path, mark: type[Mark]) -> Iterator[tuple[P
     if isinstance(config, BaseModel):
         for name, info in type(config).model_fields.items():
             value, here = getattr(config, name), (*path, name)
-            yield from ((here, value, one) for one in info.metadata if isinstance(one, mark))
+            yield from ((here, value, mark_) for mark_ in info.metadata if isinstance(mark_, mark))
             yield from marked_fields(value, here, mark)
     elif isinstance(config, Mapping):
         for key, value in config.items():

@@ -82,7 +82,7 @@ def validate(loaded: LoadedConfig, registry: Registry, environ: Mapping[str, str
         unset = [
             Problem("", f"warning: {warning}") for warning in loaded.warnings
         ]  # the likeliest cause of a missing value
-        raise ConfigError([_problem(one, loaded.sources) for one in validation.in_order()] + unset)
+        raise ConfigError([_problem(problem, loaded.sources) for problem in validation.in_order()] + unset)
     return settings
 
 
@@ -148,7 +148,7 @@ class _Validation:
     def _section(self, kind: Kind) -> dict[str, ComponentSettings]:
         section = self._mapping((kind,), self._loaded.tree.get(kind))
         settings = {id_: self._component(kind, id_, value) for id_, value in section.items()}
-        return {id_: one for id_, one in settings.items() if one}
+        return {id_: setting for id_, setting in settings.items() if setting}
 
     def _component(self, kind: Kind, id_: str, value: Any) -> ComponentSettings | None:
         path = (kind, id_)
@@ -186,8 +186,8 @@ class _Validation:
             self._add_mistake(path, "must have at least one pipeline")
         tree = value if isinstance(value, dict) else {}
         return {
-            id_: self._pipeline(id_, one, (*path, id_))
-            for id_, one in tree.items()
+            id_: self._pipeline(id_, pipeline, (*path, id_))
+            for id_, pipeline in tree.items()
             if self._is_valid_id((*path, id_), id_)
         }
 
@@ -234,7 +234,11 @@ class _Validation:
     def _references(self, kind: Kind, value: Any, path: Path, list_path: Path) -> tuple[str, ...]:
         """The ids in a list of references. Mistakes are reported for `path`."""
         configured = self._mapping((kind,), self._loaded.tree.get(kind))
-        ids = tuple(one for one in value if isinstance(one, str)) if isinstance(value, list | tuple) else ()
+        ids = (
+            tuple(reference for reference in value if isinstance(reference, str))
+            if isinstance(value, list | tuple)
+            else ()
+        )
         for index, id_ in enumerate(ids):
             location = (*list_path, index)
             if id_ in ids[:index]:

@@ -33,7 +33,7 @@ def show(loaded: LoadedConfig, settings: Settings, redacted: bool) -> str:
     tree: dict[str, Any] = {}
     for kind in KINDS:
         if kind in loaded.tree:
-            tree[kind] = {id_: _dumped(one.config) for id_, one in getattr(settings, kind).items()}
+            tree[kind] = {id_: _dumped(component.config) for id_, component in getattr(settings, kind).items()}
     service = loaded.tree["service"]
     tree["service"] = service | ({"telemetry": _dumped(settings.telemetry)} if "telemetry" in service else {})
     return dump(plain(tree, redacted))
@@ -50,9 +50,9 @@ def show_unchecked(tree: Any, redacted: bool) -> str:
 def _hidden(value: Any, key: str = "") -> Any:
     if isinstance(value, dict):
         hides = bool(_SECRET_SECTION.search(key))
-        return {name: REDACTED if hides and _is_plain(one) else _hidden(one, name) for name, one in value.items()}
+        return {name: REDACTED if hides and _is_plain(inner) else _hidden(inner, name) for name, inner in value.items()}
     if isinstance(value, list):
-        return [_hidden(one, key) for one in value]
+        return [_hidden(inner, key) for inner in value]
     if isinstance(value, str):
         return REDACTED if _SECRET_KEY.search(key) and _is_plain(value) else without_secrets(value)
     return value

@@ -87,7 +87,7 @@ def _useless(component: ComponentSettings, flowing: Iterable[FormedData]) -> Ite
 def _overlaps(name: str, globs: Iterable[str]) -> bool:
     """Whether a glob matches the name. A name that is a glob itself is represented by one of its matches."""
     example = name.replace("*", "x").replace("?", "x")
-    return any(fnmatchcase(example, one) or name == one for one in globs)
+    return any(fnmatchcase(example, pattern) or name == pattern for pattern in globs)
 
 
 def _sentence(component: ComponentSettings, data: FormedData, registry: Registry) -> str:
@@ -236,11 +236,11 @@ def unused(settings: Settings) -> Iterator[tuple[Path, str]]:
 
 def used_components(settings: Settings) -> list[ComponentSettings]:
     """The components of the pipelines, and the enabled extensions."""
-    found: list[ComponentSettings] = []
+    components: list[ComponentSettings] = []
     for kind in PIPELINE_KINDS:
         used = _in_pipelines(settings, kind)
-        found += [one for id_, one in getattr(settings, kind).items() if id_ in used]
-    return found + [settings.extensions[id_] for id_ in settings.extensions_enabled]
+        components += [component for id_, component in getattr(settings, kind).items() if id_ in used]
+    return components + [settings.extensions[id_] for id_ in settings.extensions_enabled]
 
 
 def _in_pipelines(settings: Settings, kind: Kind) -> set[str]:
@@ -254,25 +254,25 @@ Warned = tuple[Path, str]
 def warnings_of(settings: Settings, loaded: LoadedConfig, registry: Registry, look_at_files: bool) -> list[str]:
     """Each warning with its path, and its file and line. Reads the status of files, so it may block."""
     used = used_components(settings)
-    components = [one for kind in KINDS for one in getattr(settings, kind).values()]
+    components = [component for kind in KINDS for component in getattr(settings, kind).values()]
     sections: dict[Path, object] = {("service", "telemetry"): settings.telemetry}
-    sections |= {(one.kind, one.id): one.config for one in components}
-    found = [
+    sections |= {(component.kind, component.id): component.config for component in components}
+    warnings = [
         *unused(settings),
         *misnamed(settings),
         *unusable_data(settings, registry),
         *_of_components(used, look_at_files),
     ]
-    problems = [Problem(joined(path), text, nearest_source(path, loaded.sources)) for path, text in found]
+    problems = [Problem(joined(path), text, nearest_source(path, loaded.sources)) for path, text in warnings]
     return [*map(str, problems), *exposure_warnings(loaded, sections)]
 
 
 def _of_components(components: list[ComponentSettings], look_at_files: bool) -> Iterator[Warned]:
-    for one in components:
-        path: tuple[Kind, str] = (one.kind, one.id)
+    for component in components:
+        path: tuple[Kind, str] = (component.kind, component.id)
         if look_at_files:
-            yield from missing_files(one.config, path)
-        yield from _advice(one, path)
+            yield from missing_files(component.config, path)
+        yield from _advice(component, path)
 
 
 def _advice(component: ComponentSettings, path: Path) -> Iterator[Warned]:

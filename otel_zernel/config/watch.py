@@ -51,14 +51,14 @@ class FileWatch:
 
     def _present(self, path: str, before: str) -> str:
         try:
-            found = Path(path).stat()
+            status = Path(path).stat()
         except (OSError, ValueError):
             return _content(path)
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(status.st_mode):
             return before
-        stamp = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+        stamp = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
         known = self._known.get(path)
-        if known is None or known[0] != stamp or self._time_ns() - found.st_mtime_ns < _YOUNG_NS:
+        if known is None or known[0] != stamp or self._time_ns() - status.st_mtime_ns < _YOUNG_NS:
             known = self._known[path] = stamp, _content(path)
         return known[1]
 

@@ -122,11 +122,11 @@ def definitions(settings: Settings) -> dict[Place, Definition]:
     """The instances that the settings want: extensions, exporters, processors, receivers."""
     meters = meters_of(settings.telemetry)
     pipelines = settings.pipelines.values()
-    found: dict[Place, Definition] = {}
+    by_place: dict[Place, Definition] = {}
 
     def add(kind: Kind, component: ComponentSettings, signals: frozenset[Signal], pipeline: str = "") -> None:
         place = Place(kind, component.id, pipeline)
-        found.setdefault(place, Definition(component.cls, component.config, signals, meters))
+        by_place.setdefault(place, Definition(component.cls, component.config, signals, meters))
 
     for id_ in settings.extensions_enabled:
         add("extensions", settings.extensions[id_], ALL_SIGNALS)
@@ -137,7 +137,7 @@ def definitions(settings: Settings) -> dict[Place, Definition]:
             add("processors", settings.processors[id_], pipeline.signals, pipeline.id)
     for id_ in chain.from_iterable(pipeline.receivers for pipeline in pipelines):
         add("receivers", settings.receivers[id_], _received_signals(settings, id_))
-    return found
+    return by_place
 
 
 def used_signals(settings: Settings, pipeline: PipelineSettings) -> frozenset[Signal]:
@@ -166,4 +166,4 @@ def changed_keys(old: Any, new: Any, path: tuple[str, ...] = ()) -> list[str]:
     if not (isinstance(old, BaseModel) and type(old) is type(new)):
         return [] if old == new else ["::".join(path)]
     fields = ((name, getattr(old, name), getattr(new, name)) for name in type(old).model_fields)
-    return list(chain.from_iterable(changed_keys(one, other, (*path, name)) for name, one, other in fields))
+    return list(chain.from_iterable(changed_keys(before, after, (*path, name)) for name, before, after in fields))

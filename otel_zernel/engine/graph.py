@@ -128,13 +128,19 @@ class Graph:
         Must be called while `held`.
         """
         locks = locks_of(settings.pipelines.values())
-        self.pipelines = {one.id: self._pipeline(one, locks[one.id]) for one in settings.pipelines.values()}
+        self.pipelines = {
+            pipeline.id: self._pipeline(pipeline, locks[pipeline.id]) for pipeline in settings.pipelines.values()
+        }
         for id_, receiver in self.receivers.items():
-            pipelines = [self.pipelines[one.id] for one in settings.pipelines.values() if id_ in one.receivers]
+            pipelines = [
+                self.pipelines[pipeline.id] for pipeline in settings.pipelines.values() if id_ in pipeline.receivers
+            ]
             receiver.fan_out.connect(pipelines)
         for id_, delivery in self.deliveries.items():
             carried = [
-                one.signals & delivery.exporter.signals for one in settings.pipelines.values() if id_ in one.exporters
+                pipeline.signals & delivery.exporter.signals
+                for pipeline in settings.pipelines.values()
+                if id_ in pipeline.exporters
             ]
             named = (signals for signals in carried if len(signals) == 1)  # another pipeline may never carry some
             delivery.queue.expect({*chain(*named)}, {*chain(*carried)})
@@ -213,6 +219,6 @@ def locks_of(pipelines: Iterable[PipelineSettings]) -> dict[str, asyncio.Lock]:
         ends |= {("exporters", id_) for id_ in pipeline.exporters}
         connected = [group for group in groups if group[1] & ends]
         groups = [group for group in groups if not group[1] & ends]
-        groups.append((members.union(*(one for one, _ in connected)), ends.union(*(other for _, other in connected))))
+        groups.append((members.union(*(left for left, _ in connected)), ends.union(*(right for _, right in connected))))
     locks = [(members, asyncio.Lock()) for members, _ in groups]
     return {id_: lock for members, lock in locks for id_ in members}

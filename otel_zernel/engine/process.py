@@ -35,14 +35,14 @@ async def watch(changed: Changed, on_change: Callable[[list[str]], None], clock:
     reported: Mapping[str, str] = {}
     while True:
         await clock.sleep(INTERVAL)
-        found = await asyncio.to_thread(changed)
-        if not found or found == reported:
-            reported = found
+        changes = await asyncio.to_thread(changed)
+        if not changes or changes == reported:
+            reported = changes
             continue
         await clock.sleep(SETTLING)
-        if await asyncio.to_thread(changed) == found:
-            reported = found
-            on_change(sorted(found))
+        if await asyncio.to_thread(changed) == changes:
+            reported = changes
+            on_change(sorted(changes))
 
 
 _logger = logging.getLogger("otel_zernel.engine.service")

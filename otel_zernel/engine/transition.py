@@ -74,7 +74,7 @@ class _Exchange(NamedTuple):
     """The changes of one reload, with the new instances, which are not started."""
 
     settings: Settings
-    found: Difference
+    changes: Difference
     starting: Definitions
     instances: Mapping[Place, Instance]
     measuring: Measuring
@@ -114,10 +114,10 @@ class Transition:
         until `stop` is set. It waits while instances are exchanged.
         """
         exchange = self._exchange(settings)
-        _log(exchange.found)
-        await self._settle(exchange.found, settings.shutdown_timeout, stop)
-        HANDOVER.hold([place.path for place in exchange.found.restarted if place.kind == "receivers"])
-        await self._work.stop_receivers(place.id for place in exchange.found.leaving if place.kind == "receivers")
+        _log(exchange.changes)
+        await self._settle(exchange.changes, settings.shutdown_timeout, stop)
+        HANDOVER.hold([place.path for place in exchange.changes.restarted if place.kind == "receivers"])
+        await self._work.stop_receivers(place.id for place in exchange.changes.leaving if place.kind == "receivers")
         await self._work.stop_ticks()
         try:
             async with self._graph.held():
@@ -136,15 +136,15 @@ class Transition:
     def _exchange(self, settings: Settings) -> "_Exchange":
         """Constructs the new instances. Raises `CannotStart`; nothing has changed then."""
         wanted = definitions(settings)
-        found = difference(self._graph.running, wanted, self._graph.uses)
-        starting = {place: wanted[place] for place in wanted if place in found.starting}
+        changes = difference(self._graph.running, wanted, self._graph.uses)
+        starting = {place: wanted[place] for place in wanted if place in changes.starting}
         measuring = self._metering.measuring(settings.telemetry)
-        return _Exchange(settings, found, starting, self._graph.build(starting, measuring), measuring)
+        return _Exchange(settings, changes, starting, self._graph.build(starting, measuring), measuring)
 
     async def _make(self, exchange: "_Exchange", *, forced: bool = False) -> None:
         """Exchanges the instances and connects them. Raises `CannotStart`, unless `forced`: it then does all it can."""
         settings = exchange.settings
-        await self._leave(exchange.found, settings)
+        await self._leave(exchange.changes, settings)
         self._graph.share_memory(definitions(settings))
         with _logged() if forced else nullcontext():
             await self._metering.start(settings.telemetry)
@@ -153,31 +153,33 @@ class Transition:
                 await self._start(place, definition, exchange.instances[place], exchange.measuring, self._longest)
         self._graph.connect(settings)
 
-    async def _settle(self, found: Difference, longest: float, stop: asyncio.Event) -> None:
+    async def _settle(self, changes: Difference, longest: float, stop: asyncio.Event) -> None:
         """The exporters that stop finish their running attempts; those that are removed also deliver their queues."""
-        restarted = [self._delivery(place).settle() for place in found.restarted if place.kind == "exporters"]
-        removed = [self._delivery(place) for place in found.removed if place.kind == "exporters"]
+        restarted = [self._delivery(place).settle() for place in changes.restarted if place.kind == "exporters"]
+        removed = [self._delivery(place) for place in changes.removed if place.kind == "exporters"]
         for delivery in removed:
             if waiting := delivery.undelivered().total:
                 path = delivery.exporter.context.path
                 _logger.info("Delivering %d queued items of %s before its removal.", waiting, path)
-        ending = [asyncio.create_task(one) for one in (*restarted, *(delivery.drain() for delivery in removed))]
+        ending = [
+            asyncio.create_task(coroutine) for coroutine in (*restarted, *(delivery.drain() for delivery in removed))
+        ]
         await _finish(ending, longest, stop)
 
-    async def _leave(self, found: Difference, settings: Settings) -> None:
+    async def _leave(self, changes: Difference, settings: Settings) -> None:
         """Flushes and leaves the instances that stop, upstream first, so that their ports and files are free."""
-        leaving = {stage for place in found.leaving if (stage := self._graph.stages.get(place))}
+        leaving = {stage for place in changes.leaving if (stage := self._graph.stages.get(place))}
         for pipeline in self._graph.pipelines.values():
             self._complete(await pipeline.flush_held(leaving))
-        processors = [place for place in found.leaving if place.kind == "processors"]
+        processors = [place for place in changes.leaving if place.kind == "processors"]
         await asyncio.gather(*(self._lifetimes.close(place) for place in processors))
-        exporters = [place for place in found.leaving if place.kind == "exporters"]
-        removed = [self._delivery(place) for place in exporters if place not in found.restarted]
+        exporters = [place for place in changes.leaving if place.kind == "exporters"]
+        removed = [self._delivery(place) for place in exporters if place not in changes.restarted]
         await _finish([asyncio.create_task(delivery.drain()) for delivery in removed], LONGEST_END)
         await asyncio.gather(*(self._lifetimes.close(place) for place in exporters))
-        for place in reversed([place for place in found.leaving if place.kind == "extensions"]):
+        for place in reversed([place for place in changes.leaving if place.kind == "extensions"]):
             await self._lifetimes.close(place)
-        for place in found.leaving:
+        for place in changes.leaving:
             self._graph.release(place)
         await self._metering.stop(settings.telemetry)
 
@@ -226,7 +228,7 @@ def _logged() -> Iterator[None]:
         _logger.error("The previous configuration cannot start completely: %s", error)
 
 
-def _log(found: Difference) -> None:
+def _log(changes: Difference) -> None:
     """A line for each fate. The log samples by template, so each has its own."""
     templates = {
         "added": "Reload adds %s.",
@@ -234,7 +236,7 @@ def _log(found: Difference) -> None:
         "restarted": "Reload restarts %s.",
         "kept": "Reload keeps %s.",
     }
-    for fate, names in found.lines():
+    for fate, names in changes.lines():
         _logger.info(templates[fate], names)
 
 

@@ -24,5 +24,5 @@ def to_json(message: Message) -> bytes:
     return _BASE64_ID.sub(_id_in_hex, text).encode()
 
 
-def _id_in_hex(found: re.Match[str]) -> str:
-    return f'"{found[1]}":"{base64.b64decode(found[2]).hex()}"'
+def _id_in_hex(match: re.Match[str]) -> str:
+    return f'"{match[1]}":"{base64.b64decode(match[2]).hex()}"'

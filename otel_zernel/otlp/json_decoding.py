@@ -131,7 +131,7 @@ def _any_value(value: Any, levels: int = _LEVELS) -> dict[str, Any]:
         elif name in ("arrayValue", "kvlistValue") and levels < _LEVELS_OF_VALUE:
             decoded["string_value"] = TOO_DEEP
         elif name == "arrayValue":
-            decoded["array_value"] = {"values": [_any_value(one, levels - 2) for one in _values(content)]}
+            decoded["array_value"] = {"values": [_any_value(value, levels - 2) for value in _values(content)]}
         elif name == "kvlistValue":
             decoded["kvlist_value"] = {"values": _key_values(_values(content), levels - 3)}
         elif name in _SCALARS:
@@ -186,7 +186,7 @@ def _message(fields: Fields) -> Convert:
 
 
 def _each(convert: Convert) -> Convert:
-    return lambda value: [convert(one) for one in list_of(value)]
+    return lambda value: [convert(item) for item in list_of(value)]
 
 
 def converter_of(field: FieldDescriptor, known: dict[Descriptor, Convert]) -> Convert:

@@ -41,7 +41,7 @@ def parse_json(type_: type[decoding.Data], document: bytes | str) -> decoding.Da
         if not isinstance(error.__cause__, UnicodeError):
             raise
     text = document if isinstance(document, str) else document.decode(errors="replace")
-    return _decode(type_, _ESCAPE.sub(lambda found: r"\ufffd" if found["lone"] else found[0], text))
+    return _decode(type_, _ESCAPE.sub(lambda match: r"\ufffd" if match["lone"] else match[0], text))
 
 
 def _decode(type_: type[decoding.Data], document: bytes | str) -> decoding.Data:

@@ -36,8 +36,8 @@ class JsonReader:
     def peek(self) -> str:
         """The next character that is not white space; empty at the end."""
         while True:
-            found = _SPACE.match(self._block, self._position)
-            self._position = found.end() if found else self._position
+            match = _SPACE.match(self._block, self._position)
+            self._position = match.end() if match else self._position
             if self._position < len(self._block):
                 return self._block[self._position]
             if self._is_last:

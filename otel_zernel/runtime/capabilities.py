@@ -35,6 +35,6 @@ def _sets(status: str) -> tuple[int, int, int]:
 
 
 def _set(permitted: int, inheritable: int) -> None:
-    words = [one >> shift & 0xFFFFFFFF for shift in (0, 32) for one in (permitted, permitted, inheritable)]
+    words = [mask >> shift & 0xFFFFFFFF for shift in (0, 32) for mask in (permitted, permitted, inheritable)]
     header = struct.pack("=Ii", _VERSION_3, 0)
     ctypes.CDLL(None).capset(header, _WORDS.pack(*words))

@@ -66,7 +66,11 @@ class RunningTotals:
         return self.series.setdefault(tuple(sorted(attributes.items())), RunningTotal(attributes))
 
     def observe(self, _: CallbackOptions) -> Iterable[Observation]:
-        return [Observation(one.value, one.attributes) for one in list(self.series.values()) if one.value is not None]
+        return [
+            Observation(series.value, series.attributes)
+            for series in list(self.series.values())
+            if series.value is not None
+        ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -186,7 +186,7 @@ def _safe(text: str) -> str:
 def _console(time: str, level: str, message: str, fields: dict[str, Any]) -> str:
     stacktrace = fields.pop("stacktrace", "")
     line = "\t".join([time, level, message, *([json.dumps(fields, default=str)] if fields else [])])
-    return "\n  ".join([line, *(visible(one) for one in stacktrace.splitlines())])
+    return "\n  ".join([line, *(visible(line) for line in stacktrace.splitlines())])
 
 
 def _json(time: str, level: str, message: str, fields: dict[str, Any]) -> str:

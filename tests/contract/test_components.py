@@ -127,9 +127,9 @@ def test_an_unknown_key_is_refused_with_its_path(kind: Kind, type_: str) -> None
     text = yaml.safe_dump({kind: {type_: sample}})
     with pytest.raises(ConfigError) as refused:
         validate(load([f"yaml:{text}"], [], {}), REGISTRY, {})
-    found = [str(problem) for problem in refused.value.problems if "no_such_key" in str(problem)]
-    assert len(found) == 1
-    assert found[0].startswith(f"{kind}::{type_}")
+    strs = [str(problem) for problem in refused.value.problems if "no_such_key" in str(problem)]
+    assert len(strs) == 1
+    assert strs[0].startswith(f"{kind}::{type_}")
 
 
 @EVERY

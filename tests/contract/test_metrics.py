@@ -100,7 +100,9 @@ def test_every_declared_metric_is_used_in_the_code(folder: str) -> None:
     unused = [
         name
         for name, metric in DECLARED[folder].items()
-        if name not in literals and name not in constants and not any(fits(one, name) for one in patterns if "*" in one)
+        if name not in literals
+        and name not in constants
+        and not any(fits(pattern, name) for pattern in patterns if "*" in pattern)
         if metric.own or folder != "receivers/csv"
     ]
     assert unused == []
@@ -119,7 +121,7 @@ def by_constants(folder: str) -> set[str]:
         for name in imported & vars(module).keys():
             value = getattr(module, name)
             values = value.values() if isinstance(value, dict) else [value]
-            found |= {one.name for one in values if not isinstance(one, str)}
+            found |= {value.name for value in values if not isinstance(value, str)}
     return found
 
 

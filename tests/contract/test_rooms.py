@@ -255,26 +255,28 @@ def test_the_core_imports_no_component() -> None:
 def test_the_libraries_import_themselves_and_the_core_alone() -> None:
     libraries = [module for module in modules() if module.startswith("otel_zernel_libraries.")]
     lower = ("otel_zernel.", "otel_zernel_libraries.")
-    assert {(one, other) for one in libraries for other in imports(one) if not other.startswith(lower)} == set()
+    assert {
+        (library, other) for library in libraries for other in imports(library) if not other.startswith(lower)
+    } == set()
 
 
 def test_a_component_imports_the_core_the_libraries_and_itself_alone() -> None:
     others = {
-        (one, other)
-        for one in modules()
-        for other in imports(one)
-        if component_of(one) and component_of(other) and component_of(one) != component_of(other)
+        (module, other)
+        for module in modules()
+        for other in imports(module)
+        if component_of(module) and component_of(other) and component_of(module) != component_of(other)
     }
     assert others == set()
 
 
 def test_a_component_imports_nothing_of_the_engine() -> None:
     engine = {
-        (one, other)
-        for one in modules()
-        for other in imports(one)
-        if component_of(one)
-        and not one.startswith("otel_zernel_commands.")
+        (module, other)
+        for module in modules()
+        for other in imports(module)
+        if component_of(module)
+        and not module.startswith("otel_zernel_commands.")
         and other.startswith(("otel_zernel.engine.", "otel_zernel.cli."))
     }
     assert engine == set()
@@ -282,21 +284,21 @@ def test_a_component_imports_nothing_of_the_engine() -> None:
 
 @pytest.mark.parametrize("house", HOUSES)
 def test_every_room_has_its_floor(house: str) -> None:
-    rooms = {one.removeprefix(f"{house}.").split(".")[0] for one in modules() if one.startswith(f"{house}.")}
+    rooms = {module.removeprefix(f"{house}.").split(".")[0] for module in modules() if module.startswith(f"{house}.")}
     assert rooms == set().union(*HOUSES[house])
 
 
 @pytest.mark.parametrize("house", HOUSES)
 def test_imports_run_downwards(house: str) -> None:
     upwards = []
-    for one in modules():
-        for other in imports(one) if one.startswith(f"{house}.") else ():
+    for module in modules():
+        for other in imports(module) if module.startswith(f"{house}.") else ():
             if other.startswith(f"{house}."):
-                (floor, room), (its_floor, its_room) = floor_of(house, one), floor_of(house, other)
+                (floor, room), (its_floor, its_room) = floor_of(house, module), floor_of(house, other)
                 if its_floor < floor or (
                     its_floor == floor and room != its_room and 0 < floor < len(HOUSES[house]) - 1
                 ):
-                    upwards.append((one, other))
+                    upwards.append((module, other))
     assert upwards == []
 
 
@@ -394,3 +396,15 @@ def test_only_the_bpf_program_includes_our_headers() -> None:
     ours = included.pop("zernel.bpf.c")
     assert {name: headers for name, headers in included.items() if headers} == {}
     assert sorted(ours) == sorted(included)
+
+
+def test_a_variable_is_named_after_what_it_holds() -> None:
+    """`one` and `found` fit every value."""
+    named = {
+        f"{module}:{node.lineno}"
+        for module, path in modules().items()
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in ("one", "found"))
+        or (isinstance(node, ast.arg) and node.arg in ("one", "found"))
+    }
+    assert not named

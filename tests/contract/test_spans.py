@@ -85,23 +85,23 @@ def spans_of(batch: Batch, scope: str) -> list[Span]:
     return [
         span
         for resource in batch.spans.resource_spans
-        for one in resource.scope_spans
-        if one.scope.name == scope
-        for span in one.spans
+        for scope_span in resource.scope_spans
+        if scope_span.scope.name == scope
+        for span in scope_span.spans
     ]
 
 
 def test_the_spans_of_the_ebpf_receiver_are_read_as_their_kinds() -> None:
     intervals = [interval_of(span) for span in spans_of(written_by_ebpf(), "otel_zernel_receivers.ebpf")]
     assert None not in intervals
-    assert Counter(one.kind for one in intervals if one) == {
+    assert Counter(interval.kind for interval in intervals if interval) == {
         **dict.fromkeys(("data_loading", "operators", "backward", "collective", "sync", "optimizer"), 100),
         "process": 1,
     }
-    collectives = [one for one in intervals if isinstance(one, CollectiveSpan)]
-    assert {one.sequence for one in collectives} == set(range(1, 51))
-    assert {one.operators for one in intervals if isinstance(one, OperatorsSpan)} == {8}
-    (process,) = [one for one in intervals if isinstance(one, ProcessSpan)]
+    collectives = [interval for interval in intervals if isinstance(interval, CollectiveSpan)]
+    assert {collective.sequence for collective in collectives} == set(range(1, 51))
+    assert {interval.operators for interval in intervals if isinstance(interval, OperatorsSpan)} == {8}
+    (process,) = [interval for interval in intervals if isinstance(interval, ProcessSpan)]
     assert (process.ending.way, process.ending.exit_code) == ("exit", 1)
 
 
@@ -112,12 +112,12 @@ def test_the_steps_that_phases_makes_of_them_are_read_by_the_views() -> None:
     steps = {span.span_id: read for span in spans if (read := step_of(span))}
     jobs = [JobStepSpan.from_span(span) for span in spans if span.name == JobStepSpan.name]
     segments = [SegmentSpan.from_span(span) for span in spans if span.parent_span_id in steps]
-    assert Counter(one.kind for one in steps.values())["training"] >= 90
+    assert Counter(step.kind for step in steps.values())["training"] >= 90
     assert len(jobs) >= 45
-    assert {one.world_size for one in jobs} == {2}
-    assert {"backward", "optimizer", "forward"} <= {one.name for one in segments}
-    spent = sum(one.end_ns - one.start_ns for one in segments)
-    assert spent == sum(sum(one.phase_ns) for one in steps.values())
+    assert {job.world_size for job in jobs} == {2}
+    assert {"backward", "optimizer", "forward"} <= {segment.name for segment in segments}
+    spent = sum(segment.end_ns - segment.start_ns for segment in segments)
+    assert spent == sum(sum(step.phase_ns) for step in steps.values())
     assert isinstance(processor.context.drop, Dropped)
     assert processor.context.drop.counts == {}
 

@@ -171,7 +171,7 @@ def test_an_alert_has_the_advice_of_the_table(verdict: str) -> None:
     alerts = [
         rule for group in rules["groups"] for rule in group["rules"] if f'verdict="{verdict}"' in rule.get("expr", "")
     ]
-    assert [one["annotations"]["description"] for one in alerts] == [" ".join(words.VERDICT_WORDS[verdict].advice)]
+    assert [alert["annotations"]["description"] for alert in alerts] == [" ".join(words.VERDICT_WORDS[verdict].advice)]
 
 
 def test_the_document_on_phases_has_the_words_of_the_table() -> None:

@@ -16,9 +16,9 @@ README = (ROOT / "README.md").read_text("utf-8")
 
 def block(marker: str) -> str:
     """The fenced block after a marker."""
-    found = re.search(rf"<!-- {re.escape(marker)} -->\n```\w*\n(.*?)```", README, re.DOTALL)
-    assert found
-    return found[1]
+    match = re.search(rf"<!-- {re.escape(marker)} -->\n```\w*\n(.*?)```", README, re.DOTALL)
+    assert match
+    return match[1]
 
 
 def test_its_catalogue_lists_the_installed_components() -> None:

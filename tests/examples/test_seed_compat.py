@@ -113,7 +113,7 @@ async def page_of(client: httpx.AsyncClient, series: int) -> Page:
     async with asyncio.timeout(60):
         while True:
             families = text_string_to_metric_families((await client.get("/metrics")).text)
-            found = [one for family in families for one in family.samples]
+            found = [sample for family in families for sample in family.samples]
             samples = {(one.name, frozenset(one.labels.items())): one.value for one in found}
             counts = [value for (name, _), value in samples.items() if name.endswith("_count")]
             if len(samples) >= series and all(count == 100 * READINGS for count in counts):

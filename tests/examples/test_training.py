@@ -43,7 +43,7 @@ def test_the_page_has_phases_a_verdict_and_exemplars_of_slow_steps() -> None:
     ):
         assert any(part in line for line in lines), part
     resources = (resource for batch in batches for resource in batch.spans.resource_spans)
-    traces = {span.trace_id.hex() for one in resources for scope in one.scope_spans for span in scope.spans}
+    traces = {span.trace_id.hex() for resource in resources for scope in resource.scope_spans for span in scope.spans}
     linked = {trace for trace in traces if any(f'trace_id="{trace}"' in line for line in lines)}
     assert linked
     assert all("zernel_step_duration" in line for line in lines if "trace_id=" in line)
@@ -68,4 +68,4 @@ def test_every_span_of_the_recording_has_ids_and_those_of_one_window_share_a_tra
 
 
 def pid_of(resource: Resource) -> int:
-    return next(one.value.int_value for one in resource.attributes if one.key == "process.pid")
+    return next(attribute.value.int_value for attribute in resource.attributes if attribute.key == "process.pid")

@@ -39,8 +39,8 @@ class Result:
     @property
     def torch(self) -> str:
         """The version of PyTorch; empty without it."""
-        found = re.search(r"torch ([\d.]+)", self.versions)
-        return found[1] if found else ""
+        match = re.search(r"torch ([\d.]+)", self.versions)
+        return match[1] if match else ""
 
 
 def result_of(name: str, scores: Sequence[Score], day: date) -> Result:

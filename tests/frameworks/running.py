@@ -74,7 +74,8 @@ def save(found: Run, path: Path) -> None:
     """Keeps a run in a file."""
     batches, truths = found
     encoded = [
-        [b64encode(part).decode() for part in (one.bytes_of("metrics"), one.bytes_of("traces"))] for one in batches
+        [b64encode(part).decode() for part in (batch.bytes_of("metrics"), batch.bytes_of("traces"))]
+        for batch in batches
     ]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(gzip.compress(json.dumps([encoded, truths]).encode()))

@@ -125,7 +125,7 @@ def _processed(batches: Iterable[Batch]) -> list[Batch]:
 def _points(batch: Batch, name: str, value: float | None = None) -> Iterator[tuple[float, dict[str, Any]]]:
     """The points of a gauge with this value, or with any."""
     scopes = (scope for resource in batch.metrics.resource_metrics for scope in resource.scope_metrics)
-    for metric in (one for scope in scopes for one in scope.metrics if one.name == name):
+    for metric in (metric for scope in scopes for metric in scope.metrics if metric.name == name):
         for point in metric.gauge.data_points:
             found = getattr(point, point.WhichOneof("value") or "as_double")
             if point.flags == 0 and value in (None, found):
@@ -151,7 +151,10 @@ def _piece(span: Span, attributes: dict[str, Any]) -> Piece:
 
 
 def _attributes(attributes: Iterable[KeyValue]) -> dict[str, Any]:
-    return {one.key: getattr(one.value, one.value.WhichOneof("value") or "string_value") for one in attributes}
+    return {
+        attribute.key: getattr(attribute.value, attribute.value.WhichOneof("value") or "string_value")
+        for attribute in attributes
+    }
 
 
 def scores(run: Run, program: Program) -> list[Score]:
@@ -209,9 +212,9 @@ def score(found: Found, truth: Truth, expected: dict[str, set[str]], merged: Seq
     return Score(
         1 - wrong.total() / max(int((true >= 0).sum()), 1),
         {pair: count * seconds for pair, count in wrong.most_common() if count},
-        (truth["steps"], sum(one["zernel.step.kind"] in ("training", "accumulation") for one in steps)),
-        Counter(one.get("zernel.step.boundary", "") for one in steps),
-        Counter(one["zernel.step.kind"] for one in steps),
+        (truth["steps"], sum(step["zernel.step.kind"] in ("training", "accumulation") for step in steps)),
+        Counter(step.get("zernel.step.boundary", "") for step in steps),
+        Counter(step["zernel.step.kind"] for step in steps),
         found.verdict,
         truth["versions"],
     )

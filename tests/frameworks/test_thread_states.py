@@ -29,7 +29,7 @@ def is_close(run_of_jax: Run, share: float) -> bool:
     batches, (truth,) = run_of_jax
     waits, earlier = waits_in(truth)
     loop = (truth["loop"][1] - truth["loop"][0]) / 1e9
-    found = states_of(batches, truth["pid"])
+    states = states_of(batches, truth["pid"])
     # The calls lie inside the marks, and a busy machine may pause the program between a mark and its call. The receiver
     # sees all of the loop, and a part of the rounds before it.
-    return share * waits < found["gpu_wait"] <= waits + earlier and sum(found.values()) >= loop
+    return share * waits < states["gpu_wait"] <= waits + earlier and sum(states.values()) >= loop

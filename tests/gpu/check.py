@@ -69,15 +69,15 @@ def found_gpus(library: NvmlLibrary) -> list[Gpu]:
 
 def table(comparisons: Iterable[Comparison]) -> Iterable[str]:
     """A line per value, differences first."""
-    rows = sorted(comparisons, key=lambda one: (one.agree, one.gpu))
-    differing = sum(not one.agree for one in rows)
+    rows = sorted(comparisons, key=lambda comparison: (comparison.agree, comparison.gpu))
+    differing = sum(not row.agree for row in rows)
     yield f"{len(rows)} values, {differing} differ"
-    for one in rows:
-        verdict = "ok     " if one.agree else "DIFFERS"
-        cells = (_cell(one.expected), _cell(one.received))
-        if one.name in UNIQUE and one.agree:
+    for row in rows:
+        verdict = "ok     " if row.agree else "DIFFERS"
+        cells = (_cell(row.expected), _cell(row.received))
+        if row.name in UNIQUE and row.agree:
             cells = ("equal", "equal")
-        yield f"{verdict} {one.gpu[:12]} {one.name}: {' | '.join(cells)}"
+        yield f"{verdict} {row.gpu[:12]} {row.name}: {' | '.join(cells)}"
 
 
 def _cell(value: float | str | None) -> str:

@@ -88,7 +88,7 @@ def scraped(batch: Batch) -> dict[str, float]:
         for point in points(metric):
             if has_no_value(point):
                 continue
-            about = {one.key: one.value for one in point.attributes if one.key not in OF_POINTS}
+            about = {attribute.key: attribute.value for attribute in point.attributes if attribute.key not in OF_POINTS}
             words = (
                 str(getattr(about[key], str(about[key].WhichOneof("value")))) for key in sorted(about, reverse=True)
             )
@@ -159,6 +159,6 @@ def expected_of_dmon(result: LoadResult, printed: str) -> Iterator[Row]:
 
 def table(rows: Iterable[Row]) -> Iterator[str]:
     """A line per value, differences first."""
-    for row in sorted(rows, key=lambda one: one.agree):
+    for row in sorted(rows, key=lambda row: row.agree):
         received = "-" if row.received is None else f"{row.received:.4g}"
         yield f"{'ok     ' if row.agree else 'DIFFERS'} {row.load}: {row.name}: {row.expected:.4g} | {received}"

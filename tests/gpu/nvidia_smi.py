@@ -251,7 +251,7 @@ def _scraped_values(batch: Batch) -> dict[str, tuple[dict[str, str], dict[Series
     """Resource attributes and values of each GPU, by uuid."""
     found: dict[str, tuple[dict[str, str], dict[Series, float]]] = {}
     for of_gpu in batch.metrics.resource_metrics:
-        resource = {one.key: str(_plain(one.value)) for one in of_gpu.resource.attributes}
+        resource = {attribute.key: str(_plain(attribute.value)) for attribute in of_gpu.resource.attributes}
         values = found.setdefault(resource["hw.id"], (resource, {}))[1]
         for scope in of_gpu.scope_metrics:
             for metric in scope.metrics:
@@ -262,7 +262,9 @@ def _scraped_values(batch: Batch) -> dict[str, tuple[dict[str, str], dict[Series
 
 def _series(name: str, point: object) -> Series:
     attributes = point.attributes  # type: ignore[attr-defined]  # a number point
-    return name, frozenset((one.key, str(_plain(one.value))) for one in attributes if one.key not in OF_POINTS)
+    return name, frozenset(
+        (attribute.key, str(_plain(attribute.value))) for attribute in attributes if attribute.key not in OF_POINTS
+    )
 
 
 def _plain(value: object) -> object:

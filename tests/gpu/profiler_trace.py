@@ -25,19 +25,21 @@ def count(events: Iterable[Event]) -> Counter[str]:
 
 
 def _inside(events: list[Event]) -> Iterable[Event]:
-    (region,) = (one for one in events if one.get("cat") == "user_annotation" and one["name"] == BETWEEN)
+    (region,) = (event for event in events if event.get("cat") == "user_annotation" and event["name"] == BETWEEN)
     since, until = region["ts"], region["ts"] + region["dur"]
-    return (one for one in events if one.get("ph") == "X" and since < one["ts"] < until)
+    return (event for event in events if event.get("ph") == "X" and since < event["ts"] < until)
 
 
 def _launches(events: list[Event]) -> Counter[str]:
     """Kernels have the correlation id of the call that launched them. All kernels of a graph are one launch."""
-    return Counter({"launches": len({one["args"]["correlation"] for one in events if one.get("cat") == "kernel"})})
+    return Counter(
+        {"launches": len({event["args"]["correlation"] for event in events if event.get("cat") == "kernel"})}
+    )
 
 
 def _copies(events: list[Event]) -> Counter[str]:
     did: Counter[str] = Counter()
-    for one in (one for one in events if one.get("cat") == "gpu_memcpy"):
+    for one in (event for event in events if event.get("cat") == "gpu_memcpy"):
         short = one["name"].split()[1]  # Memcpy HtoD (Pageable -> Device)
         kind = _KINDS.get(short, short)
         did[f"copies, {kind}"] += 1
@@ -46,5 +48,5 @@ def _copies(events: list[Event]) -> Counter[str]:
 
 
 def _calls(events: list[Event]) -> Counter[str]:
-    names = [one["name"] for one in events if one.get("cat") in ("cuda_runtime", "cuda_driver")]
+    names = [event["name"] for event in events if event.get("cat") in ("cuda_runtime", "cuda_driver")]
     return Counter({quantity: sum(bool(calls.fullmatch(name)) for name in names) for quantity, calls in _CALLS.items()})

@@ -24,10 +24,10 @@ def miss(reason: str) -> NoReturn:
 
 def find_peer(program: str) -> Path:
     """The path of a program. Without the program, the test is skipped or fails, with its name."""
-    found = shutil.which(program)
-    if found is None:
+    which = shutil.which(program)
+    if which is None:
         miss(f"the program {program} is missing: {_INSTALL}")
-    return Path(found)
+    return Path(which)
 
 
 def installed_peer(folder: str, name: str, target: str = "peers") -> Path:

@@ -54,7 +54,7 @@ class Prometheus:
 
     async def fail_on_errors(self) -> None:
         targets = (await self.get("targets"))["activeTargets"]
-        errors = [one["lastError"] for one in targets if one["lastError"]]
+        errors = [target["lastError"] for target in targets if target["lastError"]]
         assert not [error for error in errors if LATE not in error], errors
 
 

@@ -133,10 +133,12 @@ async def test_rotels_sink_has_every_recorded_value_by_every_route(rotel: Rotel,
 
 def marked(folder: Path, exporters: Mapping[str, Any]) -> dict[str, Any]:
     """One receiver and a pipeline for each exporter, which adds its id to every resource."""
-    marks = {f"resource/{one.replace('/', '_')}": [{"key": "sent.by", "value": one}] for one in exporters}
+    marks = {
+        f"resource/{exporter.replace('/', '_')}": [{"key": "sent.by", "value": exporter}] for exporter in exporters
+    }
     pipelines = {
-        f"metrics/{mark.partition('/')[2]}": {"receivers": ["csv"], "processors": [mark], "exporters": [one]}
-        for mark, one in zip(marks, exporters, strict=True)
+        f"metrics/{mark.partition('/')[2]}": {"receivers": ["csv"], "processors": [mark], "exporters": [exporter]}
+        for mark, exporter in zip(marks, exporters, strict=True)
     }
     return {
         "receivers": reading(folder),

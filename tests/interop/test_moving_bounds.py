@@ -127,8 +127,8 @@ async def answer(port: int, begin: int, metric: str, count: int) -> dict[str, di
             if sum(one["count"] for one in data) >= count:
                 break
             await asyncio.sleep(0.1)
-    found: dict[str, dict[str, Any]] = {}
+    answers: dict[str, dict[str, Any]] = {}
     for one in data:
-        of_gpu = found.setdefault(one["group"]["gpu_id"] or "", {"count": 0, "sum": 0.0})
+        of_gpu = answers.setdefault(one["group"]["gpu_id"] or "", {"count": 0, "sum": 0.0})
         of_gpu.update({**one, "count": of_gpu["count"] + one["count"], "sum": of_gpu["sum"] + one["sum"]})
-    return found
+    return answers

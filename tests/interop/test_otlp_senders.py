@@ -169,8 +169,8 @@ async def test_the_python_sdk(receiver: OtlpReceiver, downstream: Recording, sig
 
 def test_the_python_sdk_sends_every_kind_of_metric_and_exemplars() -> None:
     encoded = encode_metrics(measured())
-    metrics = [one for scope in encoded.resource_metrics[0].scope_metrics for one in scope.metrics]
-    assert {one.WhichOneof("data") for one in metrics} == {"gauge", "sum", "histogram", "exponential_histogram"}
+    metrics = [metric for scope in encoded.resource_metrics[0].scope_metrics for metric in scope.metrics]
+    assert {metric.WhichOneof("data") for metric in metrics} == {"gauge", "sum", "histogram", "exponential_histogram"}
     assert any(point.exemplars for metric in metrics for point in points(metric))
 
 

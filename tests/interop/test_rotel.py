@@ -24,7 +24,7 @@ def made() -> Batch:
     """A scrape of 1,000 series with different values."""
     gauge, resource, scope = Descriptor("hw.power", "W"), encode_resource({"host.name": "node-1"}), Scope("test")
     attributes = (encode_point_attributes({"hw.id": f"GPU-{index}"}) for index in range(1000))
-    series = KnownSeries([Series(resource, scope, gauge, one) for one in attributes])
+    series = KnownSeries([Series(resource, scope, gauge, attribute) for attribute in attributes])
     return Batch.from_bytes(metrics=series.encode(np.linspace(0.1, 700, 1000), 1_700_000_000_000_000_000))
 
 

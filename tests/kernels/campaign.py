@@ -107,8 +107,8 @@ def run(
 
 def read(kernel: Kernel, results: Path, boots: int = 1) -> Result:
     """The result that a guest has written to the folder."""
-    found = json.loads((results / "result.json").read_text())
-    return Result(kernel, found["kernel"], found["loads"], found["doctor"], found["tests"], boots)
+    loads = json.loads((results / "result.json").read_text())
+    return Result(kernel, loads["kernel"], loads["loads"], loads["doctor"], loads["tests"], boots)
 
 
 def _pattern(kernel: Kernel) -> str:

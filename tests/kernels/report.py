@@ -60,7 +60,7 @@ def page() -> str:
 
 def _without_paths(result: Result) -> Result:
     """Removes the parts that are specific to this machine: paths and processes in the output of doctor and libbpf."""
-    loads = {name: {**one, **_first_line(one)} for name, one in result.loads.items()}
+    loads = {name: {**load, **_first_line(load)} for name, load in result.loads.items()}
     return replace(result, loads=loads, doctor=result.doctor if result.kernel.mode is None else "")
 
 

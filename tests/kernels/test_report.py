@@ -14,14 +14,19 @@ def test_the_page_is_generated_from_the_stored_results() -> None:
 
 @pytest.mark.parametrize("row", RAN, ids=lambda row: row.system)
 def test_a_stored_result_proves_each_row_of_the_matrix_that_ran(row: Distribution) -> None:
-    results = [one.result for one in report.stored_results().values()]
+    results = [stored_result.result for stored_result in report.stored_results().values()]
     same = [
-        one
-        for one in results
-        if one.kernel.architecture == row.architecture and one.release.startswith(".".join(map(str, row.kernel)) + ".")
+        result
+        for result in results
+        if result.kernel.architecture == row.architecture
+        and result.release.startswith(".".join(map(str, row.kernel)) + ".")
     ]
     assert any(one.modes[0] == row.mode and one.count("passed") and not one.count("failed") for one in same)
 
 
 def test_stored_results_agree_with_the_catalogue() -> None:
-    assert {name: one.result.failures for name, one in report.stored_results().items() if one.result.failures} == {}
+    assert {
+        name: stored_result.result.failures
+        for name, stored_result in report.stored_results().items()
+        if stored_result.result.failures
+    } == {}

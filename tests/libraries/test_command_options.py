@@ -30,9 +30,11 @@ def test_a_speed_has_bounds(text: str) -> None:
 
 
 def test_why_live_and_watch_share_the_options_for_a_job_and_a_recording() -> None:
-    commands = {one.words[0]: one for one in described_commands(every_command())}
+    commands = {
+        described_command.words[0]: described_command for described_command in described_commands(every_command())
+    }
     options = {
-        name: {names: one.value for one in commands[name].arguments for names in one.names}
+        name: {names: argument.value for argument in commands[name].arguments for names in argument.names}
         for name in ("why", "live", "watch")
     }
     shared = {"--replay": "FILE", "--job": "NAME", "--pid": "PID", "-p": "PID"}

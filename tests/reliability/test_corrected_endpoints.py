@@ -91,7 +91,7 @@ async def test_every_acknowledged_point_arrives_when_the_endpoint_is_corrected(
             await send(own, *map(request, range(REQUESTS)))
             longest = "until you correct this" if queue else "for at most 5 m"
             kept = f"; the data are kept {longest}; {REQUESTS * POINTS:,} metric points are waiting"
-            await until(lambda: sum(kept in one for one in problems(health).values()) == len(wrong), within=60)
+            await until(lambda: sum(kept in problem for problem in problems(health).values()) == len(wrong), within=60)
             assert running.log.count("The server does not take the data, which are kept ") == len(wrong)
             if way == "kill and restart":
                 running.kill()

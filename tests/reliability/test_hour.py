@@ -197,4 +197,6 @@ def check_arrivals(campaign: Campaign) -> None:
 def costs(samples: list[Sample]) -> tuple[float, float]:
     """The medians of the CPU seconds between two samples, and of the resident memory in MiB. A minute in which another
     program holds up the backend has more in the queue."""
-    return median(b.cpu_seconds - a.cpu_seconds for a, b in pairwise(samples)), median(one.rss_mib for one in samples)
+    return median(b.cpu_seconds - a.cpu_seconds for a, b in pairwise(samples)), median(
+        sample.rss_mib for sample in samples
+    )

@@ -42,20 +42,23 @@ def _key(command: DescribedCommand) -> str:
 
 def _next_words(commands: Sequence[DescribedCommand], words: tuple[str, ...]) -> list[str]:
     """The actions of a command, or all commands for no word."""
-    return [one.words[-1] for one in commands if one.words[:-1] == words]
+    return [command.words[-1] for command in commands if command.words[:-1] == words]
 
 
 def _positional(command: DescribedCommand) -> list[DescribedArgument]:
-    return [one for one in command.arguments if not one.names]
+    return [argument for argument in command.arguments if not argument.names]
 
 
 def _bash(commands: Sequence[DescribedCommand]) -> str:
     names = " ".join(_next_words(commands, ()))
     cases, values = [], []
     for command in commands:
-        words = [*_next_words(commands, command.words), *(name for one in command.arguments for name in one.names)]
-        words += [choice for one in _positional(command) for choice in one.choices if choice not in words]
-        takes_files = any(one.is_path for one in _positional(command))
+        words = [
+            *_next_words(commands, command.words),
+            *(name for argument in command.arguments for name in argument.names),
+        ]
+        words += [choice for argument in _positional(command) for choice in argument.choices if choice not in words]
+        takes_files = any(argument.is_path for argument in _positional(command))
         cases.append(f'        "{_key(command)}") words="{" ".join(words)}"{" files=yes" if takes_files else ""} ;;')
         for option in command.arguments:
             if option.names and option.value:
@@ -64,7 +67,7 @@ def _bash(commands: Sequence[DescribedCommand]) -> str:
     return _BASH.format(
         program=PROGRAM,
         commands=names,
-        actions="|".join(f'"{_key(one)}"' for one in commands if len(one.words) > 1) or '""',
+        actions="|".join(f'"{_key(command)}"' for command in commands if len(command.words) > 1) or '""',
         cases="\n".join(cases),
         values="\n".join(values),
     )
@@ -114,27 +117,27 @@ def _zsh(commands: Sequence[DescribedCommand]) -> str:
             specs.append(f"'1:ACTION:({' '.join(actions)})'")
         arguments = "".join(f" \\\n            {spec}" for spec in specs)
         cases.append(f'    "{_key(command)}")\n        _arguments -S{arguments} ;;')
-    helps = [f"{one.words[0]}:{one.help}" for one in commands if len(one.words) == 1]
+    helps = [f"{command.words[0]}:{command.help}" for command in commands if len(command.words) == 1]
     return _ZSH.format(
         program=PROGRAM,
         commands="\n".join(f"        {shlex.quote(line)}" for line in helps),
-        actions="|".join(f'"{_key(one)}"' for one in commands if len(one.words) > 1) or '""',
+        actions="|".join(f'"{_key(command)}"' for command in commands if len(command.words) > 1) or '""',
         cases="\n".join(cases),
     )
 
 
 def _zsh_specs(command: DescribedCommand) -> Iterator[str]:
     position = 0
-    for one in command.arguments:
-        values = f"({' '.join(one.choices)})" if one.choices else "_files" if one.is_path else " "
-        text = re.sub(r"([\[\]:\\])", r"\\\1", one.help)
-        if not one.names:
+    for argument in command.arguments:
+        values = f"({' '.join(argument.choices)})" if argument.choices else "_files" if argument.is_path else " "
+        text = re.sub(r"([\[\]:\\])", r"\\\1", argument.help)
+        if not argument.names:
             position += 1
             offered = values.strip() or "()"  # a message in place of words would hide the options
-            yield shlex.quote(f"{'*' if one.repeats else position}:{one.value}:{offered}")
+            yield shlex.quote(f"{'*' if argument.repeats else position}:{argument.value}:{offered}")
             continue
-        for name in one.names:
-            taken = "".join(f":{word}:{values}" for word in one.value.split())
+        for name in argument.names:
+            taken = "".join(f":{word}:{values}" for word in argument.value.split())
             yield shlex.quote(f"{name}[{text}]{taken}")
 
 
@@ -181,14 +184,20 @@ def _fish(commands: Sequence[DescribedCommand]) -> str:
 
 
 def _fish_words(command: DescribedCommand) -> Iterator[str]:
-    for one in command.arguments:
-        values = f" -x -a {shlex.quote(' '.join(one.choices))}" if one.choices else " -r -F" if one.is_path else " -x"
-        if not one.names:
-            if one.choices or one.is_path:
-                yield f"-a {shlex.quote(' '.join(one.choices))}" if one.choices else "-F"
+    for argument in command.arguments:
+        values = (
+            f" -x -a {shlex.quote(' '.join(argument.choices))}"
+            if argument.choices
+            else " -r -F"
+            if argument.is_path
+            else " -x"
+        )
+        if not argument.names:
+            if argument.choices or argument.is_path:
+                yield f"-a {shlex.quote(' '.join(argument.choices))}" if argument.choices else "-F"
             continue
-        names = " ".join(f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}" for name in one.names)
-        yield f"{names}{values if one.value else ''} -d {shlex.quote(one.help)}"
+        names = " ".join(f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}" for name in argument.names)
+        yield f"{names}{values if argument.value else ''} -d {shlex.quote(argument.help)}"
 
 
 _SHELLS: Final[Mapping[str, Callable[[Sequence[DescribedCommand]], str]]] = {"bash": _bash, "zsh": _zsh, "fish": _fish}

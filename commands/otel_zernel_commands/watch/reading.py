@@ -45,4 +45,4 @@ def _value(fields: Any, path: Sequence[str]) -> Any:
 
 def objects(state: Any, name: str) -> dict[str, Mapping[str, Any]]:
     """The entries of a table of the state that are objects."""
-    return {id_: one for id_, one in table(state, name).items() if isinstance(one, dict)}
+    return {id_: item for id_, item in table(state, name).items() if isinstance(item, dict)}

@@ -148,8 +148,8 @@ def _snapshot(state: dict[str, Any]) -> dict[str, Any]:
     """A copy that later deltas do not change. They replace the values below the third level."""
     return {
         name: {
-            id_: dict(one) if isinstance(one, dict) else list(one) if isinstance(one, list) else one
-            for id_, one in table.items()
+            id_: dict(value) if isinstance(value, dict) else list(value) if isinstance(value, list) else value
+            for id_, value in table.items()
         }
         if isinstance(table, dict)
         else list(table)

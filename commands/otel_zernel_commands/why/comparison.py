@@ -57,8 +57,8 @@ class Change(NamedTuple):
     @property
     def noise(self) -> float | None:
         """The noise of the difference."""
-        noises = [one.noise for one in (self.before, self.after) if one]
-        return None if None in noises else sqrt(sum(one**2 for one in noises if one is not None))
+        noises = [measure.noise for measure in (self.before, self.after) if measure]
+        return None if None in noises else sqrt(sum(noise**2 for noise in noises if noise is not None))
 
     @property
     def is_real(self) -> bool:
@@ -121,7 +121,7 @@ def _parsed(text: bytes) -> Report:
     try:
         return Report.model_validate_json(text)
     except ValidationError as error:
-        places = [found["loc"] for found in error.errors()]
+        places = [problem["loc"] for problem in error.errors()]
         if not all(len(place) == 5 and place[2::2] == ("causes", "cause") for place in places):
             raise
         tree = json.loads(text)
@@ -132,22 +132,22 @@ def _parsed(text: bytes) -> Report:
 
 def compared(before: Report, after: Report) -> list[JobComparison]:
     """The jobs that are in both, by their titles. Raises `CannotStart` if there is none."""
-    old, new = ({job.title: job for job in one.jobs if job.step.count} for one in (before, after))
+    old, new = ({job.title: job for job in report.jobs if job.step.count} for report in (before, after))
     if len(old) == len(new) == 1:
         return [_job(*old.values(), *new.values())]
     if not (both := [title for title in old if title in new]):
-        names = [visible(", ".join(one)) or "none" for one in (old, new)]
+        names = [visible(", ".join(names)) or "none" for names in (old, new)]
         raise CannotStart(f"no job is in both reports: {names[0]} in the first, {names[1]} in the second")
     return [_job(old[title], new[title]) for title in both]
 
 
 def _job(before: Job, after: Job) -> JobComparison:
-    steps = Change("step", *(_step_of(one) for one in (before, after)))
+    steps = Change("step", *(_step_of(side) for side in (before, after)))
     names = {position: None for job in (before, after) for position in _positions_of(job)}
     positions = [Change(visible(position_name(at)), _measure_in(before, at), _measure_in(after, at)) for at in names]
-    old, new = ({_key_of(cause): cause for cause in one.causes} for one in (before, after))
+    old, new = ({_key_of(cause): cause for cause in side.causes} for side in (before, after))
     causes = [
-        Change(label_of(new.get(key) or old[key]), *(_gain_of(one.get(key)) for one in (old, new)))
+        Change(label_of(new.get(key) or old[key]), *(_gain_of(cause.get(key)) for cause in (old, new)))
         for key in dict.fromkeys((*old, *new))
     ]
     return JobComparison(
@@ -170,13 +170,13 @@ def _gain_of(cause: Cause | None) -> Measure | None:
 
 
 def _step_of(job: Job) -> Measure:
-    several = [_measure([(one.steps, one.seconds) for one in blocks]) for blocks in _blocks_of(job)]
+    several = [_measure([(block.steps, block.seconds) for block in blocks]) for blocks in _blocks_of(job)]
     return _mean_of(several) or Measure(job.step.mean, None)
 
 
 def _measure_in(job: Job, position: str) -> Measure | None:
     return _mean_of(
-        _measure([(one.steps, one.positions.get(position, 0.0)) for one in blocks]) for blocks in _blocks_of(job)
+        _measure([(block.steps, block.positions.get(position, 0.0)) for block in blocks]) for blocks in _blocks_of(job)
     )
 
 
@@ -199,9 +199,9 @@ def _mean_of(several: Iterable[Measure]) -> Measure | None:
     measures = list(several)
     if not measures:
         return None
-    noises = [one.noise for one in measures if one.noise is not None]
+    noises = [measure.noise for measure in measures if measure.noise is not None]
     noise = fmean(noises) if len(noises) == len(measures) else None
-    return Measure(fmean(one.mean for one in measures), noise)
+    return Measure(fmean(measure.mean for measure in measures), noise)
 
 
 def _measure(blocks: Sequence[tuple[int, float]]) -> Measure:
@@ -214,7 +214,7 @@ def _measure(blocks: Sequence[tuple[int, float]]) -> Measure:
     noises = [_noise(blocks, mean) / steps]
     while len(blocks) >= 2 * _FEWEST_MERGED:  # batch means: the noise of longer blocks has that of their neighbours
         pairs = zip(blocks[::2], blocks[1::2], strict=False)
-        blocks = [(one[0] + other[0], one[1] + other[1]) for one, other in pairs]
+        blocks = [(first[0] + second[0], first[1] + second[1]) for first, second in pairs]
         noises.append(_noise(blocks, sum(seconds for _, seconds in blocks) / sum(each for each, _ in blocks)) / steps)
     return Measure(mean, max(*noises, _FLOOR * mean))
 
@@ -237,10 +237,10 @@ def _lines(job: JobComparison, tolerance: float, width: int) -> Iterator[str]:
     yield f"{'':<{_LABEL}}  {'before':>9}  {'after':>9}  {'change':>10}  {'noise':>9}"
     yield _row(job.step._replace(name="step"))
     for heading, changes in (("by position", job.positions), ("by cause", job.causes)):
-        shown = [one for one in changes if one.is_real or one.before is None or one.after is None]
+        shown = [change for change in changes if change.is_real or change.before is None or change.after is None]
         if changes:
             yield heading
-            yield from (_row(one._replace(name=f"  {one.name}")) for one in shown)
+            yield from (_row(change._replace(name=f"  {change.name}")) for change in shown)
             if len(shown) < len(changes):
                 yield f"  {len(changes) - len(shown)} within the noise"
 
@@ -254,7 +254,9 @@ def _verdict(job: JobComparison, tolerance: float) -> str:
     size = f"{amount(abs(step.difference))} a step ({percent(abs(step.difference) / before if before else 0.0)})"
     if step.noise is not None and not step.is_real:
         return f"no change beyond the noise of {amount(step.noise)} a step."
-    same_way = [one for one in job.positions if one.is_real and one.difference * step.difference > 0]
+    same_way = [
+        position for position in job.positions if position.is_real and position.difference * step.difference > 0
+    ]
     where = f", mainly in {same_way[0].name} ({amount(abs(same_way[0].difference))})" if same_way else ""
     within = (
         "" if step.difference <= 0 or job.is_slower(tolerance) else f", within the tolerance of {percent(tolerance)}"
@@ -263,7 +265,7 @@ def _verdict(job: JobComparison, tolerance: float) -> str:
 
 
 def _row(change: Change) -> str:
-    before, after = (amount(one.mean) if one else "-" for one in (change.before, change.after))
+    before, after = (amount(measure.mean) if measure else "-" for measure in (change.before, change.after))
     sign = "+" if change.difference > 0 else "-" if change.difference < 0 else ""
     noise = "?" if change.noise is None else amount(change.noise)
     name = change.name if len(change.name) <= _LABEL else f"{change.name[: _LABEL - 1]}…"

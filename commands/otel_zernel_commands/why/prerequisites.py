@@ -22,12 +22,12 @@ def check_prerequisites(registry: Registry, user: int | None = None) -> bool:
     ebpf = list(registry.load("receivers", "ebpf").examine())
     if obstacle := obstacle_of(ebpf, os.geteuid() if user is None else user):
         raise CannotStart(obstacle)
-    return not any(one.topic == "processes" for one in ebpf)
+    return not any(finding.topic == "processes" for finding in ebpf)
 
 
 def gpu_notes(registry: Registry) -> tuple[str, ...]:
     """What cannot be seen of GPUs and why, a sentence each: they concern jobs that use one."""
-    lacking = [one.text for one in registry.load("receivers", "nvml").examine() if one.ok is False]
+    lacking = [finding.text for finding in registry.load("receivers", "nvml").examine() if finding.ok is False]
     return tuple(sentence(f"GPU utilisation and throttling: {text}") for text in lacking)
 
 
@@ -38,9 +38,11 @@ def sentence(note: str) -> str:
 
 def obstacle_of(ebpf: Sequence[Finding], user: int) -> str:
     """The sentence that says why processes cannot be watched, by the findings of `ebpf`; empty if they can."""
-    attaching = next((one.text for one in ebpf if one.ok is False and one.topic in ("attaching", "kernel")), None)
-    missing = next((f"{one.topic}: {one.text}" for one in ebpf if one.ok is False), "")
-    if not attaching and not any(one.ok is False and one.topic in ("libbpf", "BTF") for one in ebpf):
+    attaching = next(
+        (finding.text for finding in ebpf if finding.ok is False and finding.topic in ("attaching", "kernel")), None
+    )
+    missing = next((f"{finding.topic}: {finding.text}" for finding in ebpf if finding.ok is False), "")
+    if not attaching and not any(finding.ok is False and finding.topic in ("libbpf", "BTF") for finding in ebpf):
         return ""
     if user == 0:
         return f"this machine's processes cannot be watched: {attaching or missing}"

@@ -121,7 +121,7 @@ class WatchProgress:
 
     def _groups(self) -> list[JobGroup]:
         groups = groups_of(self._state.processes, self._state.jobs)
-        return [one for one in groups if one.is_chosen(self._choice)]
+        return [group for group in groups if group.is_chosen(self._choice)]
 
 
 class ReplayProgress:
@@ -155,11 +155,11 @@ def _interim_answer(group: JobGroup) -> JobAnswer | None:
 
 
 def _count_of(group: JobGroup) -> int:
-    return max(one.trained for one in group.processes)
+    return max(process.trained for process in group.processes)
 
 
 def _steps_of(groups: Sequence[JobGroup]) -> str:
-    jobs = ", ".join(f"{one.title}: {_count_of(one):,} steps{_cause_of(one)}" for one in groups[:_NAMED])
+    jobs = ", ".join(f"{group.title}: {_count_of(group):,} steps{_cause_of(group)}" for group in groups[:_NAMED])
     more = f" and {len(groups) - _NAMED} more jobs" if len(groups) > _NAMED else ""
     return f"{jobs or 'looking for training steps'}{more}"
 

@@ -132,9 +132,9 @@ def replayed_report(path: Path, name: str | None, slices: watch.Slices | None, p
     )
     report = report_on(state, choice, circumstances)
     if not report.jobs:
-        found = ", ".join(one.title for one in groups_of(state.processes, state.jobs)[:_MOST_NAMES])
+        join = ", ".join(group.title for group in groups_of(state.processes, state.jobs)[:_MOST_NAMES])
         raise CannotStart(
-            f"{printable(str(path))} has no training job with the name {quoted(name)}; found: {found or 'none'}"
+            f"{printable(str(path))} has no training job with the name {quoted(name)}; found: {join or 'none'}"
             if name
             else f"{printable(str(path))} has no training steps: record the pipeline of `ebpf` with the exporter `file`"
         )
@@ -155,7 +155,9 @@ def _circumstances(
     started_ns: int, installed: Registry, watching: watch.Watching, sampler: watch.ThreadSampler
 ) -> Circumstances:
     sampled = sampler.programs()
-    warnings = [one for one in watching.warnings if not one.startswith("No GPUs")]  # `gpu_notes` has the same
+    warnings = [
+        warning for warning in watching.warnings if not warning.startswith("No GPUs")
+    ]  # `gpu_notes` has the same
     return Circumstances(
         started_ns=started_ns,
         seconds=watching.elapsed or watching.searched,
@@ -164,7 +166,7 @@ def _circumstances(
         notes=tuple(map(sentence, warnings)),
         gpu_notes=gpu_notes(installed),
         sampled=tuple(sampled),
-        on_rocm=frozenset(one.pid for one in sampled if watch.uses_rocm(one.pid)),
+        on_rocm=frozenset(program.pid for program in sampled if watch.uses_rocm(program.pid)),
         runs_mps=watch.runs_mps(),
     )
 
@@ -172,15 +174,15 @@ def _circumstances(
 def _no_job(state: TrainingState, options: WatchOptions, watching: watch.Watching) -> str:
     """The sentence for the user who gets no report."""
     groups = groups_of(state.processes, state.jobs)
-    found = ", ".join(f"{one.title} (pid {one.processes[0].pid})" for one in groups[:_MOST_NAMES])
+    join = ", ".join(f"{group.title} (pid {group.processes[0].pid})" for group in groups[:_MOST_NAMES])
     in_time = f"in {watching.searched + watching.elapsed:.0f} s"
     if options.choice.name:
-        return f"no training job has the name {quoted(options.choice.name)} {in_time}; found: {found or 'none'}"
+        return f"no training job has the name {quoted(options.choice.name)} {in_time}; found: {join or 'none'}"
     if options.program:
         return f"the program ended {in_time} with status {options.program.status}, and took no training step"
     if options.choice.pid:
-        return f"process {options.choice.pid} took no training step {in_time}; found: {found or 'none'}"
-    idle = sum(1 for one in state.processes if one.phases)
+        return f"process {options.choice.pid} took no training step {in_time}; found: {join or 'none'}"
+    idle = sum(1 for process in state.processes if process.phases)
     uses = "uses" if idle == 1 else "use"
     using = f"{idle} of them {uses} PyTorch, CUDA or NCCL, but took no training step" if idle else _NO_STEP
     return (

@@ -107,7 +107,7 @@ def _caller(environ: Mapping[str, str]) -> dict[str, Any]:
     user, group = environ.get("SUDO_UID", ""), environ.get("SUDO_GID", "")
     if os.geteuid() or not (user.isdecimal() and group.isdecimal()):
         return {}
-    below_sudo = takewhile(lambda one: not _is_sudo(one), psutil.Process().parents())
+    below_sudo = takewhile(lambda process: not _is_sudo(process), psutil.Process().parents())
     if any(map(_is_shell_of_root, below_sudo)):
         return {}
     caller: dict[str, Any] = {"user": int(user), "group": int(group), "extra_groups": [int(group)]}

@@ -165,7 +165,7 @@ def _escaped(text: str) -> str:
 
 
 def _texts(attributes: Iterable[KeyValue]) -> Texts:
-    return {one.key: _text(one.value) for one in attributes}
+    return {attribute.key: _text(attribute.value) for attribute in attributes}
 
 
 def _text(value: AnyValue) -> str:
@@ -187,7 +187,7 @@ def _number(value: float, scale: float) -> str:
     exact = value / scale
     rounded = (float(f"{exact:.{digits}g}") for digits in (6, 9, 12, 15, 16))
     near = (exact, math.nextafter(exact, math.inf), math.nextafter(exact, -math.inf))
-    best = next((one for one in (*rounded, *near) if _scaled(one, scale) == value), exact)
+    best = next((number for number in (*rounded, *near) if _scaled(number, scale) == value), exact)
     return repr(best).removesuffix(".0")
 
 

@@ -43,7 +43,9 @@ def readable(value: float, unit: str) -> str:
     if unit not in _UNITS:
         return digits(value) if not unit or unit.startswith("{") else f"{digits(value)} {unit}"
     symbol, prefixes = _UNITS[unit]
-    size, prefix = next((one for one in prefixes if abs(value) >= one[0]), prefixes[-1] if value else (1.0, ""))
+    size, prefix = next(
+        (prefix for prefix in prefixes if abs(value) >= prefix[0]), prefixes[-1] if value else (1.0, "")
+    )
     return f"{_three_digits(value / size) if prefix else digits(value)} {prefix}{symbol}"
 
 
@@ -176,7 +178,7 @@ def _shorten(rows: list[TableRow], shared: Labels) -> None:
             if key in row.resource or len(value) > LONG:
                 lengths[key] = max(lengths.get(key, 0), len(value))
     for key in sorted(lengths, key=lambda key: -lengths[key]):
-        without = [{other: value for other, value in row.labels.items() if other != key} for row in rows]
+        without = [{name: value for name, value in row.labels.items() if name != key} for row in rows]
         if len({(row.metric, *sorted(labels.items())) for row, labels in zip(rows, without, strict=True)}) == len(rows):
             for row, labels in zip(rows, without, strict=True):
                 row.labels = labels

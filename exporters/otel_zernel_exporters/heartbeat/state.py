@@ -137,8 +137,8 @@ class LatestUsage:
                     self._gpus[gpu] = Value(share, now)
 
     def _recent(self, name: str, now: float) -> float | None:
-        found = self._values.get(name)
-        return found.value if found and now - found.at <= self.stale_after else None
+        value = self._values.get(name)
+        return value.value if value and now - value.at <= self.stale_after else None
 
     def cpu(self, now: float) -> float | None:
         """The share of the CPU time that was used."""
@@ -169,14 +169,14 @@ class LatestUsage:
 
     def _space(self, state: str, now: float) -> float:
         return sum(
-            found.value
-            for (_, of_state), found in self._storage.items()
-            if of_state == state and now - found.at <= self.stale_after
+            entry.value
+            for (_, of_state), entry in self._storage.items()
+            if of_state == state and now - entry.at <= self.stale_after
         )
 
     def gpu(self, now: float) -> float | None:
         """The mean utilization of all GPUs."""
-        recent = [found.value for found in self._gpus.values() if now - found.at <= self.stale_after]
+        recent = [gpu.value for gpu in self._gpus.values() if now - gpu.at <= self.stale_after]
         return sum(recent) / len(recent) if recent else None
 
     def capacity(self, now: float) -> Capacity:
@@ -186,14 +186,14 @@ class LatestUsage:
             "system.cpu.logical.count", now
         )
         memory = (self._recent(semconv.CGROUP_MEMORY_LIMIT, now) if cgroup else None) or self._memory_total(now)
-        gpus = sum(now - found.at <= self.stale_after for found in self._gpus.values())
+        gpus = sum(now - gpu.at <= self.stale_after for gpu in self._gpus.values())
         return Capacity(cpus or 0.0, memory or 0.0, self._space("used", now) + self._space("free", now), float(gpus))
 
     def forget(self, now: float) -> None:
         """Drops devices that no metric has named lately."""
         oldest = now - self.stale_after
-        self._storage = {key: found for key, found in self._storage.items() if found.at >= oldest}
-        self._gpus = {key: found for key, found in self._gpus.items() if found.at >= oldest}
+        self._storage = {key: entry for key, entry in self._storage.items() if entry.at >= oldest}
+        self._gpus = {key: gpu for key, gpu in self._gpus.items() if gpu.at >= oldest}
 
 
 _PLAIN = frozenset(
@@ -215,12 +215,12 @@ def values(metric: Metric) -> Iterator[tuple[Attributes, float]]:
 
 def scalars(attributes: Any) -> dict[str, str | int]:
     """The attributes that are texts or integers."""
-    found: dict[str, str | int] = {}
+    values: dict[str, str | int] = {}
     for pair in attributes:
         kind = pair.value.WhichOneof("value")
         if kind in ("string_value", "int_value"):
-            found[pair.key] = getattr(pair.value, kind)
-    return found
+            values[pair.key] = getattr(pair.value, kind)
+    return values
 
 
 _MOST_PROCESSES = 16384
@@ -315,7 +315,7 @@ class RunningTasks:
     def _joined(self, task: str, ids: Iterable[_ProcessId]) -> TaskUsage:
         processes = [self._processes[id_] for id_ in ids]
         gpus = {(id_[0], gpu) for id_ in ids for gpu in self._gpus_of(id_)}
-        cpus, memory = sum(one.cpus for one in processes), sum(one.memory for one in processes)
+        cpus, memory = sum(process.cpus for process in processes), sum(process.memory for process in processes)
         return TaskUsage(task, round(cpus, 3), memory, float(len(gpus)))
 
     def _gpus_of(self, id_: _ProcessId) -> Iterable[str]:
@@ -324,7 +324,7 @@ class RunningTasks:
 
     def _forget(self, now: float) -> None:
         oldest = now - self.stale_after
-        self._processes = {id_: one for id_, one in self._processes.items() if one.at >= oldest}
+        self._processes = {id_: process for id_, process in self._processes.items() if process.at >= oldest}
         for id_ in list(self._gpus):
             self._gpus[id_] = {gpu: at for gpu, at in self._gpus[id_].items() if at >= oldest}
             if not self._gpus[id_]:

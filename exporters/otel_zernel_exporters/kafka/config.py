@@ -130,7 +130,7 @@ class RecordPartitionerConfig(NamedSections):
     def _at_most_one(self) -> Self:
         if self.extension:
             raise ValueError("extension: partitioners of other extensions do not exist here; use sticky_key")
-        if sum(one is not None for one in (self.sticky_key, self.round_robin, self.least_backup)) > 1:
+        if sum(strategy is not None for strategy in (self.sticky_key, self.round_robin, self.least_backup)) > 1:
             raise ValueError("set one of sticky_key, round_robin and least_backup")
         return self
 

@@ -80,14 +80,17 @@ class KafkaExporter(ConvertingExporter):
         """Raises `Retryable` or `Permanent` for messages that were not delivered."""
         waiting: list[UndeliveredMessage] = []
         refused: list[UndeliveredMessage] = []
-        for one in undelivered:
-            (waiting if is_retriable(one.error.code()) else refused).append(one)
-        is_whole = bool(refused) and sum(_items(one.message) for one in undelivered) == batch.item_count
+        for undelivered_message in undelivered:
+            (waiting if is_retriable(undelivered_message.error.code()) else refused).append(undelivered_message)
+        is_whole = (
+            bool(refused)
+            and sum(_items(undelivered_message.message) for undelivered_message in undelivered) == batch.item_count
+        )
         to_correct: list[UndeliveredMessage] = []
         lost: list[UndeliveredMessage] = []
-        for one in refused:
-            (to_correct if self._is_correctable(one, is_whole=is_whole) else lost).append(one)
-        items = sum(_items(one.message) for one in lost)
+        for message in refused:
+            (to_correct if self._is_correctable(message, is_whole=is_whole) else lost).append(message)
+        items = sum(_items(message.message) for message in lost)
         if lost and is_whole and len(lost) == len(undelivered):
             raise Permanent(f"{self.config.place}: {lost[0].message.topic}: {kafka_reason(lost[0].error)}")
         if lost:
@@ -101,7 +104,7 @@ class KafkaExporter(ConvertingExporter):
             )
         if not waiting and not to_correct:
             return
-        self._rest[batch] = [one.message for one in (*to_correct, *waiting)]
+        self._rest[batch] = [message.message for message in (*to_correct, *waiting)]
         if to_correct:
             first = to_correct[0]
             words = f"{self.config.place}: {first.message.topic}: {kafka_reason(first.error)}"
@@ -128,29 +131,31 @@ class KafkaExporter(ConvertingExporter):
                 continue
             slow = self._layout.divides(signal) or self.config.topic_of(signal).encoding == "otlp_json"
             if slow or len(batch.bytes_of(signal)) > min(self._limit, _AT_ONCE):
-                found = await asyncio.to_thread(self._laid_out, signal, batch)
+                pieces = await asyncio.to_thread(self._laid_out, signal, batch)
             else:
-                found = self._laid_out(signal, batch)
-            messages += self._without_oversized(found)
+                pieces = self._laid_out(signal, batch)
+            messages += self._without_oversized(pieces)
         return messages
 
     def _laid_out(self, signal: Signal, batch: Batch) -> list[EncodedPiece | OversizedItem]:
         """May take long. Raises `DecodeError`."""
         encoding = self.config.topic_of(signal).encoding
         pieces = self._layout.pieces(signal, batch)
-        found = [part for one in pieces for part in fitting(one, encoding, self._limit - len(one.key or b""))]
-        if len(found) > len(pieces):
+        parts = [part for piece in pieces for part in fitting(piece, encoding, self._limit - len(piece.key or b""))]
+        if len(parts) > len(pieces):
             self._split_batches.add(1)
-        return found
+        return parts
 
-    def _without_oversized(self, found: Iterable[EncodedPiece | OversizedItem]) -> list[OutgoingMessage]:
+    def _without_oversized(self, pieces: Iterable[EncodedPiece | OversizedItem]) -> list[OutgoingMessage]:
         messages = []
-        for one in found:
-            if isinstance(one, OversizedItem):
-                self._lose_oversized(one)
+        for piece_or_item in pieces:
+            if isinstance(piece_or_item, OversizedItem):
+                self._lose_oversized(piece_or_item)
             else:
-                piece = one.piece
-                messages.append(OutgoingMessage(piece.topic, one.value, piece.key, self._headers, source=piece))
+                piece = piece_or_item.piece
+                messages.append(
+                    OutgoingMessage(piece.topic, piece_or_item.value, piece.key, self._headers, source=piece)
+                )
         return messages
 
     def _lose_oversized(self, item: OversizedItem) -> None:

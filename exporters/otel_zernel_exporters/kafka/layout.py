@@ -54,9 +54,9 @@ def _map(attributes: Iterable[KeyValue]) -> bytes:
     """The attributes in the order of their names. Of two with the same name, the value of the first counts twice."""
     names: list[str] = []
     values: dict[str, AnyValue] = {}
-    for one in attributes:
-        names.append(one.key)
-        values.setdefault(one.key, one.value)
+    for attribute in attributes:
+        names.append(attribute.key)
+        values.setdefault(attribute.key, attribute.value)
     return b"".join(_KEY + name.encode() + _value(values[name]) for name in sorted(names))
 
 
@@ -151,8 +151,8 @@ class MessageLayout:
                 target = getattr(groups.setdefault((place[0], key), empty()), resources).add(
                     resource=resource.resource, schema_url=resource.schema_url
                 )
-                for scope, found in parts:
-                    getattr(target, scopes).add(scope=scope.scope, schema_url=scope.schema_url, **{items: found})
+                for scope, of_scope in parts:
+                    getattr(target, scopes).add(scope=scope.scope, schema_url=scope.schema_url, **{items: of_scope})
         return groups
 
     def _place_of(self, signal: Signal, resource: bytes) -> Place:
@@ -162,9 +162,9 @@ class MessageLayout:
     def _topic(self, signal: Signal, attributes: Iterable[KeyValue]) -> str:
         topic = self._config.topic_of(signal).topic
         name = self._config.topic_from_attribute
-        found = next((one.value.string_value for one in attributes if name and one.key == name), "")
+        chosen = next((attribute.value.string_value for attribute in attributes if name and attribute.key == name), "")
         try:
-            return check_topic(found) if found else topic
+            return check_topic(chosen) if chosen else topic
         except ValueError:
             return topic
 
@@ -172,16 +172,18 @@ class MessageLayout:
         chosen = self._by_resource[signal]
         if not chosen:
             return None
-        return attributes_hash(attributes if chosen is True else [one for one in attributes if one.key in chosen])
+        return attributes_hash(
+            attributes if chosen is True else [attribute for attribute in attributes if attribute.key in chosen]
+        )
 
 
 def _by_trace(resource: Any, scopes: str, items: str) -> dict[bytes, list[tuple[Any, list[Any]]]]:
     """The items of a resource by the trace id as hexadecimal digits: for each, the scopes and their items."""
-    found: dict[bytes, list[tuple[Any, list[Any]]]] = {}
+    groups: dict[bytes, list[tuple[Any, list[Any]]]] = {}
     for scope in getattr(resource, scopes):
         for key, group in _grouped(getattr(scope, items), lambda item: item.trace_id.hex().encode()).items():
-            found.setdefault(key, []).append((scope, group))
-    return found
+            groups.setdefault(key, []).append((scope, group))
+    return groups
 
 
 def _grouped(items: Iterable[Any], key: Callable[[Any], bytes]) -> dict[bytes, list[Any]]:

@@ -104,8 +104,8 @@ class SentRecords:
         self._topics: set[str] = set()
 
     def count(self, messages: Iterable[OutgoingMessage], undelivered: Sequence[UndeliveredMessage]) -> None:
-        failed = Counter(self._named(one.message.topic) for one in undelivered)
-        sent = Counter(self._named(one.topic) for one in messages)
+        failed = Counter(self._named(message.message.topic) for message in undelivered)
+        sent = Counter(self._named(message.topic) for message in messages)
         sent.subtract(failed)
         for outcome, counts in (("success", sent), ("failure", failed)):
             for topic, count in counts.items():
@@ -151,7 +151,9 @@ class MessageSending:
     @property
     def problem(self) -> str:
         """The newest problem of the connection, in words; empty when a message has been confirmed since."""
-        return next((one.problem for one in (self._together, self._alone) if one and one.problem), "")
+        return next(
+            (producer.problem for producer in (self._together, self._alone) if producer and producer.problem), ""
+        )
 
     async def open(self, properties: Properties) -> None:
         """`properties` are those of every client. Raises `CannotStart` if the settings are unusable."""
@@ -173,13 +175,13 @@ class MessageSending:
         Removes from `messages` what needs no further attempt if this one is cancelled.
         """
         now = self._context.clock.monotonic()
-        waiting = [one for one in messages if self._lower_limits.get(one.topic, now) > now]
-        together = [one for one in messages if self._lower_limits.get(one.topic, now) <= now]
+        waiting = [message for message in messages if self._lower_limits.get(message.topic, now) > now]
+        together = [message for message in messages if self._lower_limits.get(message.topic, now) <= now]
         undelivered, refused = _by_size(await self._attempt(together, self._together))
         waiting += refused
         self._remember(refused)
         while waiting:
-            messages[:] = [*(one.message for one in undelivered), *waiting]
+            messages[:] = [*(message.message for message in undelivered), *waiting]
             if self._alone:
                 await self._alone.open()  # connects at the first use
             failed, refused = _by_size(await self._attempt(waiting[:_AT_ONCE], self._alone))
@@ -207,7 +209,7 @@ class MessageSending:
     def _remember(self, refused: Sequence[OutgoingMessage]) -> None:
         """The limits of these topics are lower than that of the exporter."""
         until = self._context.clock.monotonic() + self._config.metadata.refresh_interval
-        for topic in {one.topic for one in refused}:
+        for topic in {message.topic for message in refused}:
             if len(self._lower_limits) >= _MOST_TOPICS:
                 self._lower_limits.clear()
             if topic not in self._lower_limits:
@@ -235,8 +237,8 @@ class MessageSending:
 
 def _by_size(undelivered: Sequence[UndeliveredMessage]) -> tuple[list[UndeliveredMessage], list[OutgoingMessage]]:
     """Those that failed for other reasons, and the messages that the broker found too large."""
-    failed = [one for one in undelivered if one.error.code() not in TOO_LARGE]
-    return failed, [one.message for one in undelivered if one.error.code() in TOO_LARGE]
+    failed = [message for message in undelivered if message.error.code() not in TOO_LARGE]
+    return failed, [message.message for message in undelivered if message.error.code() in TOO_LARGE]
 
 
 def _halves(message: OutgoingMessage, encoding: str) -> list[OutgoingMessage] | OversizedItem:

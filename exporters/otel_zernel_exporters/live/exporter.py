@@ -133,17 +133,17 @@ class LiveExporter(Exporter, LiveSource):
     def _collector(self) -> dict[str, Any]:
         """The state of the collector itself."""
         health, clock = self.context.health, self.context.clock
-        found: dict[str, Any] = {"host": self._host, "version": __version__}
+        fields: dict[str, Any] = {"host": self._host, "version": __version__}
         if self.config.replay:
-            found["replay"] = True
+            fields["replay"] = True
         if health.up_since is not None:
-            found["up_since"] = int(health.up_since * 1000)
+            fields["up_since"] = int(health.up_since * 1000)
         sentences = sorted(health.sentences(clock.monotonic()).items())
         shown = {path: visible(without_secrets(text)) for path, text in sentences}
-        found["problems"] = {path: text for path, text in shown.items() if path not in health.absences}
-        found["absent"] = {path: text for path, text in shown.items() if path in health.absences}
-        found["queues"] = {
+        fields["problems"] = {path: text for path, text in shown.items() if path not in health.absences}
+        fields["absent"] = {path: text for path, text in shown.items() if path in health.absences}
+        fields["queues"] = {
             id_: {"items": queue.size, "capacity": queue.capacity} for id_, queue in sorted(health.queues.items())
         }
-        found["dropped"] = dict(sorted(health.dropped.items()))
-        return found
+        fields["dropped"] = dict(sorted(health.dropped.items()))
+        return fields

@@ -241,7 +241,7 @@ def _answer(answer: JobAnswer) -> dict[str, Any]:
     if cause is None:
         return fields
     named = {"cause": label_of(cause), "share": round(cause.share, 4), "advice": list(cause.advice)}
-    code = {"code": list(cause.code), "lines": [_line(one) for one in cause.lines]} if cause.code else {}
+    code = {"code": list(cause.code), "lines": [_line(line) for line in cause.lines]} if cause.code else {}
     return {**fields, **named, **code}
 
 
@@ -264,7 +264,7 @@ def _moments(process: SeenProcess) -> dict[str, dict[str, float]]:
 
 def _device(process: SeenProcess) -> dict[str, Any]:
     """The shares of this time in which its GPU was busy, had nothing to do, or did one of both."""
-    busy, undetermined = (sum(one.recent().values()) for one in (process.gpu_busy, process.gpu_undetermined))
+    busy, undetermined = (sum(use.recent().values()) for use in (process.gpu_busy, process.gpu_undetermined))
     starved: defaultdict[str, float] = defaultdict(float)
     for (position, _), seconds in process.gpu_starved.recent().items():
         starved[position] += seconds
@@ -293,10 +293,10 @@ def _step_count(process: SeenProcess) -> int | None:
 
 
 def _step(process: SeenProcess, now: float) -> dict[str, float]:
-    found = _summary(process.trained_lately, now) or _summary(process.passed_lately, now) or {}
-    found.pop("count", None)
+    times = _summary(process.trained_lately, now) or _summary(process.passed_lately, now) or {}
+    times.pop("count", None)
     last = process.rows.last_duration
-    return found if last is None else {**found, "last": last}
+    return times if last is None else {**times, "last": last}
 
 
 def _verdict(process: SeenProcess, source: str) -> dict[str, Any] | None:
@@ -321,7 +321,10 @@ def _end(process: SeenProcess) -> dict[str, Any] | None:
     if process.end is None:
         return None
     known = {"code": process.end.code, "signal": process.end.signal}
-    return {"time": process.end.time_ns // 1_000_000, **{key: one for key, one in known.items() if one is not None}}
+    return {
+        "time": process.end.time_ns // 1_000_000,
+        **{key: summary for key, summary in known.items() if summary is not None},
+    }
 
 
 def _job_verdict(job: SeenJob) -> dict[str, Any] | None:
@@ -340,10 +343,10 @@ def _of_source(by_phase: Mapping[tuple[str, str], float], source: str) -> dict[s
 
 
 def _summary(durations: RecentDurations, now: float) -> dict[str, float] | None:
-    count, found = durations.quantiles(now)
-    if not found:
+    count, quantiles = durations.quantiles(now)
+    if not quantiles:
         return None
-    return {"count": count, "p50": float(f"{found[0]:.4g}"), "p99": float(f"{found[1]:.4g}")}
+    return {"count": count, "p50": float(f"{quantiles[0]:.4g}"), "p99": float(f"{quantiles[1]:.4g}")}
 
 
 def _rounded(value: float | None) -> float | None:

@@ -53,11 +53,11 @@ def fill_in(fields: Any, info: ValidationInfo, more: Mapping[str, str] | None = 
     environ = (info.context or {}).get("environ", {})
     if not isinstance(fields, Mapping) or not environ:
         return fields
-    found = _found(environ, _KEYS | dict(more or {}))
+    settings = _found(environ, _KEYS | dict(more or {}))
     tls, own_tls = _found(environ, _TLS_KEYS), fields.get("tls") or {}
     if tls and isinstance(own_tls, Mapping):
-        return {**found, **fields, "tls": {**tls, **own_tls}}
-    return {**found, **fields}
+        return {**settings, **fields, "tls": {**tls, **own_tls}}
+    return {**settings, **fields}
 
 
 def _found(environ: Mapping[str, str], keys: Mapping[str, str]) -> dict[str, object]:

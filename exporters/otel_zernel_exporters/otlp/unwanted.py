@@ -64,10 +64,10 @@ class UnwantedSignals:
         if not isinstance(error, Correctable) or signal.name in self._accepted or signal.name not in self._signals:
             return error
         usual = self._signals.intersection(STABLE_SIGNALS) - {signal.name}  # few servers have a path for profiles
-        others = [other for other in all_signals() if other.name in usual]
-        taken = [other for other in others if await probe(other)]
-        for other in taken:
-            self.accepted(other)
+        others = [signal for signal in all_signals() if signal.name in usual]
+        taken = [code for code in others if await probe(code)]
+        for code in taken:
+            self.accepted(code)
         return self._stop(signal, error.code) if taken and signal.name not in self._accepted else error
 
     def _stop(self, signal: OtlpSignal, code: str) -> Unwanted:
@@ -81,9 +81,9 @@ class UnwantedSignals:
 
     def _reason(self) -> str:
         """Why signals are stopped, and what to do about all of them."""
-        left = [one.name for one in all_signals() if one.name in self._signals & self._accepted]
+        left = [signal.name for signal in all_signals() if signal.name in self._signals & self._accepted]
         stopped = " and no ".join(
-            f"{one.name} ({self._never[one.name]})" for one in all_signals() if one.name in self._never
+            f"{signal.name} ({self._never[signal.name]})" for signal in all_signals() if signal.name in self._never
         )
         return f"the server takes {' and '.join(left)}, but no {stopped}; {self._advice(left)}"
 

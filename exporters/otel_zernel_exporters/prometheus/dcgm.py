@@ -56,7 +56,7 @@ Other attributes of points are labels too if their names have no dot: they are l
 
 COUNTERS = frozenset(
     {
-        *(f"DCGM_FI_DEV_NVLINK_BANDWIDTH_{link}" for link in ("TOTAL", *(f"L{one}" for one in range(NVLINKS)))),
+        *(f"DCGM_FI_DEV_NVLINK_BANDWIDTH_{link}" for link in ("TOTAL", *(f"L{link}" for link in range(NVLINKS)))),
         *("DCGM_EXP_CLOCK_EVENTS_COUNT", "DCGM_EXP_XID_ERRORS_COUNT"),
         *("DCGM_EXP_GPU_HEALTH_STATUS", "DCGM_EXP_P2P_STATUS"),
     }
@@ -102,7 +102,11 @@ class DcgmNaming:
 
     def renamed(self, metrics: MetricsData) -> MetricsData:
         """The same points, those of DCGM's fields without a resource: their labels say all. Leaves `metrics` as is."""
-        if not any(_may_have_field(metric) for one in metrics.resource_metrics for metric in _metrics_of(one)):
+        if not any(
+            _may_have_field(metric)
+            for resource_metric in metrics.resource_metrics
+            for metric in _metrics_of(resource_metric)
+        ):
             return metrics
         if len(self._sources) > _KNOWN:
             self._sources.clear()
@@ -169,17 +173,17 @@ class DcgmNaming:
         others: list[NumberDataPoint] = []
         for point in data.data_points:
             attributes = number_key(point)
-            found = self._field(resource, metric.name, metric.unit, kind, attributes)
-            if found is None:
+            metric_ = self._field(resource, metric.name, metric.unit, kind, attributes)
+            if metric_ is None:
                 others.append(point)
                 continue
             ends = has_no_value(point) or is_blank(metric.name, point.as_double or float(point.as_int))
-            if not self._is_of_another(found, (resource, attributes), ends=ends):
-                key = found.name, f"{kind} {metric.sum.aggregation_temporality}"
-                target = fields.get(key) or fields.setdefault(key, _metric(found, metric))
-                _add_point(target, point, found, ends=ends)
-                if found.name == LastXids.FIELD:
-                    self._last_xids.label(target, found.labels)
+            if not self._is_of_another(metric_, (resource, attributes), ends=ends):
+                key = metric_.name, f"{kind} {metric.sum.aggregation_temporality}"
+                target = fields.get(key) or fields.setdefault(key, _metric(metric_, metric))
+                _add_point(target, point, metric_, ends=ends)
+                if metric_.name == LastXids.FIELD:
+                    self._last_xids.label(target, metric_.labels)
         if others:
             rest = _copy_without_points(metric)
             (rest.sum if rest.HasField("sum") else rest.gauge).data_points.extend(others)
@@ -247,7 +251,7 @@ def _labels(names: Mapping[str, tuple[str, ...]], about: Mapping[str, str], own:
 
 
 def _texts(attributes: Iterable[KeyValue]) -> dict[str, str]:
-    return {one.key: value_text(one.value) for one in attributes}
+    return {attribute.key: value_text(attribute.value) for attribute in attributes}
 
 
 def _first(about: Mapping[str, str], names: Iterable[str]) -> str:

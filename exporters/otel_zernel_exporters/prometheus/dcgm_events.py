@@ -108,7 +108,7 @@ class Events:
         GPUs whose counts are in the batch, from a scraped page, have no others.
         """
         scraped = {
-            (name, attributes_key(one for one in point.attributes if one.key not in _OWN_LABELS))
+            (name, attributes_key(attribute for attribute in point.attributes if attribute.key not in _OWN_LABELS))
             for (name, _), metric in fields.items()
             if name in (_CLOCK_COUNT, _XID_COUNT)
             for point in (metric.sum if metric.HasField("sum") else metric.gauge).data_points
@@ -166,7 +166,7 @@ class LastXids:
         """
         points = (metric.sum if metric.HasField("sum") else metric.gauge).data_points
         point = points[-1]
-        if any(one.key == "err_code" for one in point.attributes):
+        if any(attribute.key == "err_code" for attribute in point.attributes):
             return
         before = self._labelled.pop(labels, None)
         if has_no_value(point):

@@ -68,7 +68,7 @@ class Sums:
     def add_to(self, fields: dict[tuple[str, str], Metric]) -> None:
         """Adds the newest sum of each series to the metrics of the fields, unless a scraped page has the field."""
         newest: dict[tuple[str, bytes], NumberDataPoint] = {}
-        for (part, labels, _), (total, parts) in sorted(self._totals.items(), key=lambda one: one[0][2]):
+        for (part, labels, _), (total, parts) in sorted(self._totals.items(), key=lambda item: item[0][2]):
             if not parts or parts >= part.parts:
                 newest[part.field, labels] = total
         known: dict[str, set[bytes]] = {}

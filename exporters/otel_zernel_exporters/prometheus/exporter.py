@@ -63,13 +63,13 @@ def _families(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
             yield name, family
         elif line.startswith("# TYPE "):
             family["type"] = line.rpartition(" ")[2]
-        elif found := _SAMPLE.fullmatch(line):
-            labels = {name: _unescaped(value) for name, value in _LABEL.findall(found[2] or "")}
-            family["samples"].append({"name": found[1], "labels": labels, "value": _number(found[3])})
+        elif match := _SAMPLE.fullmatch(line):
+            labels = {name: _unescaped(value) for name, value in _LABEL.findall(match[2] or "")}
+            family["samples"].append({"name": match[1], "labels": labels, "value": _number(match[3])})
 
 
 def _unescaped(text: str) -> str:
-    return _ESCAPED.sub(lambda found: "\n" if found[1] == "n" else found[1], text)
+    return _ESCAPED.sub(lambda match: "\n" if match[1] == "n" else match[1], text)
 
 
 def _number(text: str) -> float | str:

@@ -103,8 +103,8 @@ def _is_one_sample(group: Group) -> bool:
 
 def _by_age(group: Group) -> tuple[Group, Group]:
     """Older and newer samples. Older are those that the server has probably, else the first half of a series."""
-    late = [(series, [one for one in samples if one[0] <= series.last_ms]) for series, samples in group]
-    others = [(series, [one for one in samples if one[0] > series.last_ms]) for series, samples in group]
+    late = [(series, [sample for sample in samples if sample[0] <= series.last_ms]) for series, samples in group]
+    others = [(series, [sample for sample in samples if sample[0] > series.last_ms]) for series, samples in group]
     if any(samples for _, samples in late) and any(samples for _, samples in others):
         return [entry for entry in late if entry[1]], [entry for entry in others if entry[1]]
     older = [(series, samples[: len(samples) // 2]) for series, samples in group if len(samples) > 1]
@@ -160,9 +160,13 @@ class Writing:
         wave: Wave,
     ) -> None:
         """Raises the error of the wave, if another attempt is of use, or if nothing was delivered."""
-        if retryable := [one for one in results if isinstance(one, Retryable)]:
-            raise max(retryable, key=lambda one: one.after or 0.0)
-        refused = [(request, one) for request, one in zip(requests, results, strict=True) if isinstance(one, Permanent)]
+        if retryable := [result for result in results if isinstance(result, Retryable)]:
+            raise max(retryable, key=lambda failure: failure.after or 0.0)
+        refused = [
+            (request, result)
+            for request, result in zip(requests, results, strict=True)
+            if isinstance(result, Permanent)
+        ]
         if refused and not self._has_delivered:
             raise refused[0][1]
         for request, error in refused:

@@ -44,7 +44,7 @@ _SCHEMAS = {
 def openapi(routes: Iterable[Route], challenge: str | None) -> dict[str, Any]:
     """The description as a value for JSON. `challenge` is that of the authenticator, None without one."""
     paths: dict[str, dict[str, Any]] = {}
-    for route in sorted(routes, key=lambda one: (one.path, one.kind)):
+    for route in sorted(routes, key=lambda route: (route.path, route.kind)):
         if route.listed:
             operations = paths.setdefault(route.path.replace(":path}", "}"), {})
             for method in route.methods if route.kind == "http" else ("GET",):
@@ -63,7 +63,9 @@ def openapi(routes: Iterable[Route], challenge: str | None) -> dict[str, Any]:
 def _operation(route: Route, method: str) -> dict[str, Any]:
     success: dict[str, Any] = {"description": "The answer."}
     schema = {"schema": route.answer} if route.answer is not None else {}
-    success["content"] = {route.content_type.partition(";")[0]: schema} | {one: {} for one in route.other_types}
+    success["content"] = {route.content_type.partition(";")[0]: schema} | {
+        other_kind: {} for other_kind in route.other_types
+    }
     is_http = route.kind == "http"
     operation: dict[str, Any] = {
         "operationId": re.sub(r"[^a-z0-9]+", "_", f"{method}{route.path}".lower()).strip("_"),
@@ -81,22 +83,22 @@ def _operation(route: Route, method: str) -> dict[str, Any]:
 
 
 def _parameters(route: Route) -> list[dict[str, Any]]:
-    described = {(one.place, one.name) for one in route.parameters}
+    described = {(parameter.place, parameter.name) for parameter in route.parameters}
     others = [
         Parameter(name, "path", "", {"type": "string"})
         for name in path_parameters(route.path)
         if ("path", name) not in described
     ]
-    return [_parameter(one) for one in (*route.parameters, *others)]
+    return [_parameter(parameter) for parameter in (*route.parameters, *others)]
 
 
-def _parameter(one: Parameter) -> dict[str, Any]:
-    described: dict[str, Any] = {"name": one.name, "in": one.place, "schema": one.schema}
-    if one.description:
-        described["description"] = one.description
-    if one.style:
-        described |= {"style": one.style, "explode": True}
-    return {**described, "required": True} if one.place == "path" else described
+def _parameter(parameter: Parameter) -> dict[str, Any]:
+    described: dict[str, Any] = {"name": parameter.name, "in": parameter.place, "schema": parameter.schema}
+    if parameter.description:
+        described["description"] = parameter.description
+    if parameter.style:
+        described |= {"style": parameter.style, "explode": True}
+    return {**described, "required": True} if parameter.place == "path" else described
 
 
 def _security(challenge: str | None) -> Mapping[str, Any]:
@@ -109,10 +111,10 @@ def _security(challenge: str | None) -> Mapping[str, Any]:
 def page(routes: Iterable[Route]) -> bytes:
     """The same for people: a table in HTML, without scripts and styles."""
     rows = "\n".join(
-        f"<tr><td>{'WebSocket' if one.kind == 'websocket' else ', '.join(one.methods)}</td><td>{_path(one)}</td>"
-        f"<td>{escape(one.summary)}</td></tr>"
-        for one in sorted(routes, key=lambda one: (one.path, one.kind))
-        if one.listed
+        f"<tr><td>{'WebSocket' if entry.kind == 'websocket' else ', '.join(entry.methods)}</td><td>{_path(entry)}</td>"
+        f"<td>{escape(entry.summary)}</td></tr>"
+        for entry in sorted(routes, key=lambda route: (route.path, route.kind))
+        if entry.listed
     )
     head = "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
     text = f"""{head}<title>otel-zernel: API</title>

@@ -44,8 +44,8 @@ class FileKeyValues(KeyValues):
         self._writing = asyncio.Lock()
 
     async def get(self, key: str) -> bytes | None:
-        found = await run_in_thread(lambda: self._read(self._path(key)))
-        return found[1] if found and found[0] == key else None
+        entry = await run_in_thread(lambda: self._read(self._path(key)))
+        return entry[1] if entry and entry[0] == key else None
 
     async def set(self, key: str, value: bytes | None) -> None:
         async with self._writing:
@@ -62,7 +62,7 @@ class FileKeyValues(KeyValues):
             paths = [path for path in self._folder.iterdir() if path.suffix == _ENDING]
         except FileNotFoundError:
             return []
-        return sorted(found[0] for path in paths if (found := self._read(path)))
+        return sorted(read[0] for path in paths if (read := self._read(path)))
 
     def _read(self, path: Path) -> tuple[str, bytes] | None:
         """Key and value; None if there is none that can be read."""
@@ -73,10 +73,10 @@ class FileKeyValues(KeyValues):
         except OSError as error:
             self._logger.warning("cannot read %s: %s; its value counts as missing", path, error.strerror)
             return None
-        found = _decode(data)
-        if found is None:
+        decode = _decode(data)
+        if decode is None:
             self._logger.warning("%s was changed on the disk; its value counts as missing", path)
-        return found
+        return decode
 
     def _write(self, path: Path, key: str, value: bytes | None) -> None:
         try:
@@ -188,7 +188,7 @@ def file_name(component: str) -> str:
 
     Capitals are escaped too, since some file systems take `A` and `a` for one letter.
     """
-    name = "".join(one if _SAFE.fullmatch(one) else _escaped(one) for one in component)
+    name = "".join(character if _SAFE.fullmatch(character) else _escaped(character) for character in component)
     if len(name) > _LONGEST:
         raise CannotStart(f"{component}: the name is too long for a file; shorten it to at most {_LONGEST} characters")
     return name
@@ -216,8 +216,8 @@ class FileJournalView(JournalView):
             raise StorageFailed(str(error)) from error
         self.component = component
         # A running collector may be writing the last record: only lost records are damage here.
-        self.damage = tuple(one for one in recovered.damage if one.records)
-        self.disk_bytes = sum(one.size for one in recovered.scans)
+        self.damage = tuple(damage for damage in recovered.damage if damage.records)
+        self.disk_bytes = sum(scan.size for scan in recovered.scans)
         self._records = recovered.records
 
     def records(self) -> Iterator[Record]:
@@ -348,7 +348,7 @@ class FileStorageExtension(Storage):
     def _queues_with_batches(self) -> list[str]:
         try:
             folders = sorted(path for path in self._directory.iterdir() if path.suffix == _QUEUE)
-            return [component_name(one.stem) for one in folders if segment_files(one)]
+            return [component_name(folder.stem) for folder in folders if segment_files(folder)]
         except OSError:
             return []
 

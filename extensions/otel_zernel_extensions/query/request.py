@@ -57,7 +57,7 @@ class AnswerConditions:
 
     def is_known(self, header: str) -> bool:
         """Whether `If-None-Match` has the validator."""
-        tags = [one.strip() for one in header.split(",")]
+        tags = [part.strip() for part in header.split(",")]
         return self.tag in tags or "*" in tags
 
     async def not_modified(self, send: Any) -> None:
@@ -100,7 +100,7 @@ def chosen_encoding(header: str) -> str:
     for part in header.lower().split(",")[:50]:
         name, _, quality = part.strip().partition(";")
         allowed[name.strip()] = quality.replace(" ", "") not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
-    return next((one for one in ("zstd", "gzip") if allowed.get(one)), "")
+    return next((coding for coding in ("zstd", "gzip") if allowed.get(coding)), "")
 
 
 def _gzip(body: bytes) -> bytes:
@@ -142,8 +142,8 @@ def arrow_bytes(records: Sequence[Record], names: Sequence[str]) -> bytes:
     sink = pa.BufferOutputStream()
     with ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
-    found: bytes = sink.getvalue().to_pybytes()
-    return found
+    to_pybytes: bytes = sink.getvalue().to_pybytes()
+    return to_pybytes
 
 
 _COUNTS = ("count", "gpus", "series")
@@ -284,10 +284,10 @@ async def _answer(
     if "if-none-match" in headers and unsettled.is_known(headers["if-none-match"]):
         await unsettled.not_modified(send)
         return
-    found = await answer(request)
-    body = await in_thread_if_many(found.records, lambda: found.encoded(kind))
-    delivery = delivery_of(scope, accepted, encodings, version, found.end_ns, now_ns)
-    await delivery.answer(send, body, _TYPES[kind], [*found.headers])
+    answered = await answer(request)
+    body = await in_thread_if_many(answered.records, lambda: answered.encoded(kind))
+    delivery = delivery_of(scope, accepted, encodings, version, answered.end_ns, now_ns)
+    await delivery.answer(send, body, _TYPES[kind], [*answered.headers])
 
 
 async def in_thread_if_many(records: Sequence[object], work: Callable[[], T]) -> T:

@@ -27,13 +27,13 @@ Record = Mapping[str, Any]
 def records_of(points: Iterable[tuple[SeriesEntry, Row]], fields: Sequence[str]) -> list[Record]:
     """The fields of points. A field that a point lacks is None. The labels of a series are made once."""
     known: dict[SeriesEntry, Record] = {}
-    found: list[Record] = []
+    records: list[Record] = []
     for series, row in points:
         if (common := known.get(series)) is None:
             common = known[series] = {name: _of_series(name, series) for name in fields}
         own = {name: describe(series, row) for name, describe in _OF_POINT.items() if name in common}
-        found.append({**common, **own})
-    return found
+        records.append({**common, **own})
+    return records
 
 
 def _of_series(name: str, series: SeriesEntry) -> Any:
@@ -82,7 +82,7 @@ def _exponential(row: Row) -> Record:
 
 
 def _summary(row: Row) -> Record:
-    quantiles = [{"quantile": one, "value": number(value)} for one, value in zip(row[6], row[7], strict=True)]
+    quantiles = [{"quantile": quantile, "value": number(value)} for quantile, value in zip(row[6], row[7], strict=True)]
     return {"count": unsigned64(row[4]), "sum": number(row[5]), "quantiles": quantiles}
 
 
@@ -119,9 +119,9 @@ _OF_POINT: Final = {
 def hosts_of(series: Iterable[SeriesEntry]) -> list[Record]:
     """The hosts by name, with their numbers of GPUs and series."""
     hosts: dict[str, list[SeriesEntry]] = {}
-    for one in series:
-        if (host := one.label("host_id")) is not None:
-            hosts.setdefault(host, []).append(one)
+    for entry in series:
+        if (host := entry.label("host_id")) is not None:
+            hosts.setdefault(host, []).append(entry)
     return [
         {"host_id": host, "gpus": len(_by_gpu(members)), "series": len(members)}
         for host, members in sorted(hosts.items())
@@ -130,8 +130,8 @@ def hosts_of(series: Iterable[SeriesEntry]) -> list[Record]:
 
 def gpus_of(series: Iterable[SeriesEntry], host: str) -> list[Record] | None:
     """The GPUs of a host, by index; None if there is no such host."""
-    found = [one for one in series if one.label("host_id") == host]
-    if not found:
+    entries = [entry for entry in series if entry.label("host_id") == host]
+    if not entries:
         return None
     return [
         {
@@ -140,7 +140,7 @@ def gpus_of(series: Iterable[SeriesEntry], host: str) -> list[Record] | None:
             "model": members[0].label("model"),
             "series": len(members),
         }
-        for _, members in sorted(_by_gpu(found).items())
+        for _, members in sorted(_by_gpu(entries).items())
     ]
 
 
@@ -149,21 +149,21 @@ def totals_of(series: Iterable[SeriesEntry]) -> Record:
     series = [*series]
     return {
         "series": len(series),
-        "metrics": len({one.metric for one in series}),
-        "hosts": len({host for one in series if (host := one.label("host_id")) is not None}),
+        "metrics": len({entry.metric for entry in series}),
+        "hosts": len({host for entry in series if (host := entry.label("host_id")) is not None}),
         "gpus": len(_by_gpu(series)),
     }
 
 
 def _by_gpu(series: Iterable[SeriesEntry]) -> dict[tuple[str, str], list[SeriesEntry]]:
     """The series of each GPU, by index and UUID."""
-    found: dict[tuple[str, str], list[SeriesEntry]] = {}
-    for one in series:
-        uuid, index = one.label("uuid"), one.label("gpu_id")
+    gpus: dict[tuple[str, str], list[SeriesEntry]] = {}
+    for entry in series:
+        uuid, index = entry.label("uuid"), entry.label("gpu_id")
         if uuid is not None or index is not None:
-            host = "" if uuid is not None else one.label("host_id") or ""
-            found.setdefault((index or "", uuid or host), []).append(one)
-    return found
+            host = "" if uuid is not None else entry.label("host_id") or ""
+            gpus.setdefault((index or "", uuid or host), []).append(entry)
+    return gpus
 
 
 _API: Final = "/api/v1"
@@ -228,7 +228,7 @@ class QueryRoutes:
         has_more, rows = len(rows) > wanted.size, rows[: wanted.size]
         if any(catalogue.get(row[0]) is None for row in rows):  # a batch has arrived since the catalogue was read
             await self._store.state()
-        known = [(one, row) for row in rows if (one := catalogue.get(row[0]))]
+        known = [(entry, row) for row in rows if (entry := catalogue.get(row[0]))]
         records = await in_thread_if_many(known, lambda: records_of(known, wanted.fields))
         cursor = written_cursor((rows[-1][0], rows[-1][1]), wanted.mark) if has_more else None
         more = {"page": wanted.number, "page_size": wanted.size, "has_more": has_more, "next_cursor": cursor}
@@ -246,13 +246,13 @@ class QueryRoutes:
                 f"{len(groups)} groups in {windows.many} windows are more than {most} results; "
                 "use a longer step, a shorter time, or a filter such as metric",
             )
-        found = await aggregated(self._store.reader, groups, windows, wanted.quantiles, self._config.max_histograms)
+        cells = await aggregated(self._store.reader, groups, windows, wanted.quantiles, self._config.max_histograms)
         records = []
-        for one in found:
-            begin, end = windows.span(one.window)
+        for cell in cells:
+            begin, end = windows.span(cell.window)
             seconds = (end - begin) / 1e9
-            results = {name: number(one.cell.result(one.group.kind, name, seconds)) for name in wanted.functions}
-            records.append({**_described(one.group, wanted.labels, begin, end), **results})
+            results = {name: number(cell.cell.result(cell.group.kind, name, seconds)) for name in wanted.functions}
+            records.append({**_described(cell.group, wanted.labels, begin, end), **results})
         names = ("group", "metric", "unit", "type", "start", "end", *wanted.functions)
         return QueryAnswer(records, names, end_ns=windows.end_ns)
 

@@ -55,8 +55,8 @@ def _object(**properties: Schema) -> Schema:
 
 
 def _list_of(item: Schema, **more: Schema) -> Schema:
-    found = _object(data={"type": "array", "items": item}, **more)
-    return {**found, "required": ["data"]}
+    described = _object(data={"type": "array", "items": item}, **more)
+    return {**described, "required": ["data"]}
 
 
 _LABELS: Final[Schema] = {"type": "object", "additionalProperties": _MAYBE_TEXT}

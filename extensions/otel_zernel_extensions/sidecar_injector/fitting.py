@@ -63,14 +63,14 @@ def _fit_resources(container: Named, spec: Spec, cpu_limit: str) -> None:
     ):  # those of the whole pod bound the sidecar, and the sum of the containers may not exceed them
         container.pop("resources", None)
         return
-    own = [one.get("resources") or {} for one in _containers(spec)]
+    own = [container.get("resources") or {} for container in _containers(spec)]
     resources = container.pop("resources", {})
     requests, limits = resources.setdefault("requests", {}), resources.setdefault("limits", {})
     for name in _RESOURCES:
-        if own and all(name in (one.get("limits") or {}) for one in own):
+        if own and all(name in (container.get("limits") or {}) for container in own):
             least = cpu_limit if name == "cpu" else "0"
             limits.setdefault(name, max(str(requests.get(name, "0")), least, key=quantity))
-    if own and all(_is_guaranteed(one) for one in own):
+    if own and all(_is_guaranteed(container) for container in own):
         requests.update({name: limits[name] for name in _RESOURCES if name in limits})
     if used := {field: amounts for field, amounts in resources.items() if amounts}:
         container["resources"] = used

@@ -32,8 +32,10 @@ class TaskMetrics:
         self._tasks = meter.create_up_down_counter(TASKS.name, TASKS.unit, TASKS.description)
         self._ended = meter.create_counter(*ENDED_TASKS.counter)
         self._duration, self._wait = (
-            meter.create_histogram(one.name, one.unit, one.description, explicit_bucket_boundaries_advisory=_BOUNDS)
-            for one in (DURATION, WAIT)
+            meter.create_histogram(
+                histogram.name, histogram.unit, histogram.description, explicit_bucket_boundaries_advisory=_BOUNDS
+            )
+            for histogram in (DURATION, WAIT)
         )
 
     def begin(self, counts: Mapping[Status, int]) -> None:
@@ -243,9 +245,9 @@ class Supervisor:
         """Stores the states of tasks with handles, and hands cancellations to the engine."""
         if not tasks:
             return
-        found = await self._engine.states([task.handle for task in tasks if task.handle])
+        states = await self._engine.states([task.handle for task in tasks if task.handle])
         for task in tasks:
-            observed = found.get(task.handle or "")
+            observed = states.get(task.handle or "")
             current = await self._apply_if_changed(task, machine.Report(observed) if observed else machine.Gone())
             if current and current.is_final:
                 self._unreleased[current.spec.id] = current

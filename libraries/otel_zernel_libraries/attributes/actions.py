@@ -24,8 +24,8 @@ def compiled(actions: Sequence[AttributeAction]) -> Act:
     acts = [_compile(action) for action in actions]
 
     def act(attributes: AttributeValues) -> None:
-        for one in acts:
-            one(attributes)
+        for action in acts:
+            action(attributes)
 
     return act
 
@@ -59,8 +59,8 @@ def _writing(action: AttributeAction) -> Act:
 
     def write(attributes: AttributeValues) -> None:
         if on_present if key in attributes else on_missing:
-            found, value = read(attributes)
-            if found:
+            is_there, value = read(attributes)
+            if is_there:
                 attributes[key] = value
 
     return write
@@ -183,8 +183,8 @@ def changes_by(act: Act, names: frozenset[str] | None, message: Any) -> Attribut
     return AttributeChanges(removed, replaced, added) if removed or replaced or added else None
 
 
-def _differs(one: Value, other: Value) -> bool:
-    return one is not other and (type(one) is not type(other) or one != other)
+def _differs(value: Value, other: Value) -> bool:
+    return value is not other and (type(value) is not type(other) or value != other)
 
 
 def write(message: Any, changes: AttributeChanges) -> None:

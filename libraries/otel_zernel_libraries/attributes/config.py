@@ -61,7 +61,7 @@ class AttributeAction(Section):
         return self
 
     def _check_sources(self) -> None:
-        sources = [one for one in ("value", "from_attribute") if getattr(self, one) is not None]
+        sources = [source for source in ("value", "from_attribute") if getattr(self, source) is not None]
         writes = self.action in ("insert", "update", "upsert")
         if not writes and (sources or self.default_value is not None):
             raise ValueError(f"the action {self.action} has no value, from_attribute or default_value")

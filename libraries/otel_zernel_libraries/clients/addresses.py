@@ -24,9 +24,11 @@ async def resolve(host: str, port: int) -> list[str]:
     """
     if host == LOCALHOST:
         return list(_LOOPBACK)
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    addresses = dict.fromkeys(str(address[0]) for *_, address in found)
-    return [one for one in addresses if "%" not in one] or [host]  # a URL cannot carry the zone of a link-local address
+    getaddrinfo = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    addresses = dict.fromkeys(str(address[0]) for *_, address in getaddrinfo)
+    return [address for address in addresses if "%" not in address] or [
+        host
+    ]  # a URL cannot carry the zone of a link-local address
 
 
 class Addresses:
@@ -64,12 +66,12 @@ class Addresses:
         """Resolves the name. While that fails, the known addresses stay in use."""
         self._renew_at = self._clock.monotonic() + RENEWAL  # others use the known addresses meanwhile
         try:
-            found = sorted(await self._resolve(self._host, self._port))
+            addresses = sorted(await self._resolve(self._host, self._port))
         except OSError:
             if not self._known:
                 raise
         else:
-            self._known = found
+            self._known = addresses
             self._failed = set()
 
 

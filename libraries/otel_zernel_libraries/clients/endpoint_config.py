@@ -63,7 +63,7 @@ class GrpcEndpoint:
     def listed_addresses(self) -> list[str]:
         """The targets of `ipv4:` and `ipv6:` with several addresses; empty for any other target."""
         scheme, _, rest = self.target.partition(":")
-        return [f"{scheme}:{one}" for one in rest.split(",")] if scheme in {"ipv4", "ipv6"} else []
+        return [f"{scheme}:{part}" for part in rest.split(",")] if scheme in {"ipv4", "ipv6"} else []
 
 
 def check_tls_of_grpc(tls: TlsConfig, *, instead: str = "") -> TlsConfig:

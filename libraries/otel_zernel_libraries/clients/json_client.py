@@ -201,22 +201,22 @@ def _connect(access: Access, security: ssl.SSLContext) -> "AsyncClient":
 
 def _object(data: bytes) -> Json:
     try:
-        found = json.loads(data)
+        loads = json.loads(data)
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return loads if isinstance(loads, dict) else {}
 
 
 def _large_object(data: bytes) -> Json:
     """As `_object`, but for a thread: the parser keeps the lock of the interpreter for one element at a time only."""
     try:
         text = data.decode()
-        found = _LIST.search(text)
-        if not found:
+        match = _LIST.search(text)
+        if not match:
             return _object(data)
-        elements, end = _elements(text, found.end())
+        elements, end = _elements(text, match.end())
         # The rest is small. Its list is empty, and must be the one that was read.
-        rest = _object((text[: found.end()] + text[end:]).encode())
+        rest = _object((text[: match.end()] + text[end:]).encode())
     except (ValueError, RecursionError, IndexError):
         return {}
     return {**rest, "jobs": elements} if rest.get("jobs") == [] else {}

@@ -120,7 +120,7 @@ class HttpPosting:
         self._credentials.open(unprotected=unprotected)
         await self._clients.renew(await self._security(await self._tls.read()))
         if not getproxies_environment().keys() & {"http", "https", "all"}:
-            self._addresses = {url: found for url in urls if (found := self._addresses_of(url))}
+            self._addresses = {url: addresses for url in urls if (addresses := self._addresses_of(url))}
 
     async def close(self) -> None:
         """Closes every connection. Safe without `open`, and to call twice."""

@@ -26,7 +26,7 @@ def grpc_proxy(host: str, environ: Mapping[str, str]) -> str | None:
     for name in _GRPC:
         if proxy := environ.get(name):
             bypassed = environ.get("no_grpc_proxy") or environ.get("no_proxy") or ""
-            excluded = any(one.strip() and host.endswith(one.strip().lstrip("*")) for one in bypassed.split(","))
+            excluded = any(part.strip() and host.endswith(part.strip().lstrip("*")) for part in bypassed.split(","))
             return None if excluded else _named(name, proxy)
     return None
 

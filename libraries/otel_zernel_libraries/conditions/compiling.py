@@ -56,11 +56,11 @@ CONSTANT_ARGUMENTS = frozenset({"pattern", "key", "separator"})
 
 
 def _is_match(target: Evaluate, pattern: str) -> Evaluate:
-    found = Pattern(pattern).is_found_in
+    is_in_text = Pattern(pattern).is_found_in
 
     def evaluate(item: Item) -> bool:
         value = target(item)
-        return value is not None and found(value if type(value) is str else text_of(value))
+        return value is not None and is_in_text(value if type(value) is str else text_of(value))
 
     return evaluate
 
@@ -236,7 +236,7 @@ class Values:
             case syntax.FieldPath():
                 return self._field(node)
             case syntax.ValueList():
-                readers = [self.value(one) for one in node.values]
+                readers = [self.value(value_node) for value_node in node.values]
                 return lambda item: [read(item) for read in readers]
             case syntax.FunctionCall():
                 return self._call(node, self._converter(node))

@@ -172,17 +172,17 @@ def _text_matcher(wanted: Sequence[str], match_type: MatchType) -> Callable[[str
     if match_type == "strict":
         return frozenset(wanted).__contains__
     patterns = [Pattern(text).is_found_in for text in wanted]
-    return patterns[0] if len(patterns) == 1 else lambda text: any(found(text) for found in patterns)
+    return patterns[0] if len(patterns) == 1 else lambda text: any(pattern(text) for pattern in patterns)
 
 
 def attributes_test(wanted: Sequence[AttributeMatch], match_type: MatchType, context: Context) -> Test:
     """Whether a message of this context has all of these attributes. Raises `ValueError`."""
     read = attributes_reader(context)
-    tests = [(one.key, _value_test(one, match_type)) for one in wanted]
+    tests = [(match.key, _value_test(match, match_type)) for match in wanted]
 
     def test(item: Item) -> bool:
-        found = read(item)
-        return all(key in found and matches(found[key]) for key, matches in tests)
+        attributes = read(item)
+        return all(key in attributes and matches(attributes[key]) for key, matches in tests)
 
     return test
 
@@ -195,16 +195,16 @@ def _value_test(wanted: AttributeMatch, match_type: MatchType) -> Callable[[Valu
         return lambda value: type(value) is type(expected) and value == expected
     if not isinstance(expected, str):
         raise ValueError(f"{wanted.key}: with match_type regexp, the value must be a text, not {expected}")
-    found = Pattern(expected).is_found_in
-    return lambda value: isinstance(value, bool | int | float | str) and found(text_of(value))
+    is_in_text = Pattern(expected).is_found_in
+    return lambda value: isinstance(value, bool | int | float | str) and is_in_text(text_of(value))
 
 
 def _libraries_test(wanted: Sequence[LibraryMatch], match_type: MatchType) -> Test:
     tests = [
         (
-            _text_matcher([one.name], match_type),
-            (lambda version: True) if one.version is None else _text_matcher([one.version], match_type),
+            _text_matcher([library.name], match_type),
+            (lambda version: True) if library.version is None else _text_matcher([library.version], match_type),
         )
-        for one in wanted
+        for library in wanted
     ]
     return lambda item: any(named(item.scope.name) and versioned(item.scope.version) for named, versioned in tests)

@@ -88,10 +88,10 @@ def unescaped(word: Word, condition: str) -> str:
             number = int(code, 8) if code.isdigit() and len(code) == 3 else int(code[1:], 16)
             if number <= 0x10FFFF and not 0xD800 <= number < 0xE000:
                 return chr(number)
-        if (found := _ESCAPED.get(code)) is None:
+        if (replacement := _ESCAPED.get(code)) is None:
             problem = rf"unknown escape {quoted(match[0])}; write \\ for a backslash"
             raise InvalidCondition(problem, condition, word.position + 1 + match.start())
-        return found
+        return replacement
 
     return _ESCAPE.sub(character, word.text[1:-1])
 
@@ -343,5 +343,5 @@ class _Parser:
             raise self._error(f"more than {_DEEPEST} levels of nesting")
 
     def _error(self, problem: str) -> InvalidCondition:
-        found = f", found {quoted(self._peek.text)}" if self._peek.text else ", found the end"
-        return InvalidCondition(problem + found, self._text, self._peek.position)
+        place = f", found {quoted(self._peek.text)}" if self._peek.text else ", found the end"
+        return InvalidCondition(problem + place, self._text, self._peek.position)

@@ -28,7 +28,7 @@ def from_any_value(value: AnyValue) -> Value:
     if kind is None:
         return None
     if kind == "array_value":
-        return [from_any_value(one) for one in value.array_value.values]
+        return [from_any_value(item) for item in value.array_value.values]
     if kind == "kvlist_value":
         return {pair.key: from_any_value(pair.value) for pair in value.kvlist_value.values}
     return getattr(value, kind)
@@ -50,10 +50,10 @@ def to_any_value(value: Value) -> AnyValue:
         case bytes():
             return AnyValue(bytes_value=value)
         case dict():
-            pairs = [KeyValue(key=key, value=to_any_value(one)) for key, one in value.items()]
+            pairs = [KeyValue(key=key, value=to_any_value(item)) for key, item in value.items()]
             return AnyValue(kvlist_value=KeyValueList(values=pairs))
         case _:
-            return AnyValue(array_value=ArrayValue(values=[to_any_value(one) for one in value]))
+            return AnyValue(array_value=ArrayValue(values=[to_any_value(item) for item in value]))
 
 
 def compare(operation: str, left: Value, right: Value) -> bool:

@@ -206,16 +206,16 @@ class Follower(Generic[PieceT]):
             self._changes.watch({os.path.dirname(name) for name in (*self._patterns, *self._by_name)})  # noqa: PTH120
         listing = list_files(self._patterns, self._exclude)
         self._report(listing)
-        grown, found = set(), set()
+        grown, listed = set(), set()
         for name, status in listing.files.items():
             key = key_of(status)
-            found.add(key)
+            listed.add(key)
             if key not in self._files:
                 self._open(name, now)
             if (file := self._files.get(key)) and file.file.has_grown(status):
                 grown.add(key)
         for key, file in self._files.items():
-            file.exists = key in found or (bool(listing.problems) and not file.file.removed)
+            file.exists = key in listed or (bool(listing.problems) and not file.file.removed)
             if not file.exists:
                 self._awake[key] = file
         self._from_end = False

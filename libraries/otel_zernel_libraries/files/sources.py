@@ -78,8 +78,8 @@ class ByteSource:
     def __init__(self, read: ReadBytes, *closing: Any) -> None:
         self.read = read
         self._stack = ExitStack()
-        for one in closing:
-            self._stack.callback(one.close)
+        for source in closing:
+            self._stack.callback(source.close)
 
     def close(self) -> None:
         self._stack.close()

@@ -227,7 +227,7 @@ _ALL = [
     ),
     _field("fan.speed", "hw.fan.speed_ratio", "1", "%"),
     _field("pstate", semconv.GPU_PERFORMANCE_STATE, "", read=performance_state),
-    *(one for field, (bit, reason) in _REASONS.items() for one in _reason(field, bit, reason)),
+    *(row for field, (bit, reason) in _REASONS.items() for row in _reason(field, bit, reason)),
     *(
         _field(
             f"clocks_event_reasons_counters.{reason}",
@@ -245,7 +245,7 @@ _ALL = [
     _field("pcie.link.width.current", semconv.GPU_PCIE_LINK_WIDTH, "{lane}"),
     _field("pcie.link.width.max", semconv.GPU_PCIE_LINK_WIDTH_LIMIT, "{lane}"),
     _field("ecc.mode.current", semconv.GPU_ECC_ENABLED, "", read=FLAG),
-    *(one for error in ("corrected", "uncorrected") for counter in _ECC_TOTALS for one in _ecc(error, counter)),
+    *(row for error in ("corrected", "uncorrected") for counter in _ECC_TOTALS for row in _ecc(error, counter)),
     _field(
         "retired_pages.single_bit_ecc.count",
         _PAGES := semconv.GPU_MEMORY_RETIRED_PAGES,

@@ -113,7 +113,7 @@ ACTION = one_of({"none": 0.0, "reset": 1.0, "reboot": 2.0, "drain p2p": 3.0, "dr
 
 def is_state(word: str, words: tuple[str, ...]) -> Callable[[str], float]:
     """1 if the cell is `word`, 0 if it is another one of `words`."""
-    return one_of({one: float(one == word) for one in words})
+    return one_of({state: float(state == word) for state in words})
 
 
 def performance_state(cell: str) -> float:

@@ -180,7 +180,7 @@ class ExponentialAmount:
         """The sum with an amount of another scale or threshold, or beyond the limit of buckets."""
         scale, threshold = min(self._scale, other._scale), max(self._threshold, other._threshold)
         left, right = self._at(scale, threshold), other._at(scale, threshold)
-        up, down = (added(one, two) for one, two in zip(left[1:], right[1:], strict=True))
+        up, down = (added(first, two) for first, two in zip(left[1:], right[1:], strict=True))
         count, zeros = self._count + other._count, left[0] + right[0]
         scale, up, down = limited(scale, up, down)
         if max(count, zeros, *up.values(), *down.values()) > LARGEST_COUNT:

@@ -101,8 +101,8 @@ class MetricFamilies:
 
     def has_clash(self, family: MetricFamily) -> bool:
         """Whether the family's name without `_total` is a sample name of another family that has series."""
-        other = self.by_sample_name.get(family.name.removesuffix("_total"))
-        return other is not None and other is not family and bool(other.series)
+        second = self.by_sample_name.get(family.name.removesuffix("_total"))
+        return second is not None and second is not family and bool(second.series)
 
     def _create(self, stream: MetricStream) -> MetricFamily | None:
         sample_names = tuple(stream.name + suffix for suffix in stream.series_type.suffixes)

@@ -52,7 +52,10 @@ def _base64(content: bytes) -> str:
 
 def labels_of(attributes: Iterable[KeyValue], naming: Naming, prefix: str = "") -> list[Label]:
     """The labels of attributes, whose names get `prefix` first. Empty values are omitted: Prometheus ignores them."""
-    labels = (Label(prefix + one.key, naming.label(prefix + one.key), value_text(one.value)) for one in attributes)
+    labels = (
+        Label(prefix + attribute.key, naming.label(prefix + attribute.key), value_text(attribute.value))
+        for attribute in attributes
+    )
     return [label for label in labels if label.value]
 
 

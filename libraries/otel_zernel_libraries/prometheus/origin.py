@@ -26,10 +26,12 @@ class Origin:
         self.constant = {naming.label(name): value for name, value in options.const_labels.items()}
         self._naming = naming
         self._fixed = self.constant | self.target
-        described = [one for one in attributes if not options.target_labels or one.key not in _SERVICE]
-        self.info = values_by_name(self._renamed_on_conflict(one) for one in labels_of(described, naming))
+        described = [
+            attribute for attribute in attributes if not options.target_labels or attribute.key not in _SERVICE
+        ]
+        self.info = values_by_name(self._renamed_on_conflict(label) for label in labels_of(described, naming))
         """The resource's other attributes, as labels of `target_info`."""
-        chosen = [one for one in attributes if one.key in options.resource_constant_labels]
+        chosen = [attribute for attribute in attributes if attribute.key in options.resource_constant_labels]
         self._shared = labels_of(chosen, naming)
         if not options.without_scope_info:
             self._fixed |= _scope_labels(scope)
@@ -45,8 +47,8 @@ class Origin:
         If the label name is a fixed one (`job`, a constant or scope label) or the `reserved` one (`le`, `quantile`),
         the attribute's label gets the prefix `exported_`. Values may be empty.
         """
-        by_attribute = {one.attribute: one for one in (*self._shared, *labels_of(attributes, self._naming))}
-        own = values_by_name(self._renamed_on_conflict(one, reserved) for one in by_attribute.values())
+        by_attribute = {label.attribute: label for label in (*self._shared, *labels_of(attributes, self._naming))}
+        own = values_by_name(self._renamed_on_conflict(label, reserved) for label in by_attribute.values())
         return own | self._fixed
 
     def _renamed_on_conflict(self, label: Label, reserved: str | None = None) -> Label:

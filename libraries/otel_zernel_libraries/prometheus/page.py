@@ -238,15 +238,15 @@ class Page:
         if self._oldest >= horizon:
             return
         for family in self._families.values():
-            for series in [one for one in family.series.values() if one.updated < horizon]:
+            for series in [series for series in family.series.values() if series.updated < horizon]:
                 self._remove(series)
         self._remove_empty_families()
         self._remove_empty_origins()
-        times = (one.updated for family in self._families.values() for one in family.series.values())
+        times = (series.updated for family in self._families.values() for series in family.series.values())
         self._oldest = min(times, default=now)
 
     def _remove_empty_families(self) -> None:
-        for family in [one for one in self._families.values() if not one.series]:
+        for family in [family for family in self._families.values() if not family.series]:
             self._families.remove(family)
 
     def _remove_empty_origins(self) -> None:
@@ -274,7 +274,7 @@ class Page:
 
     def _target_info_labels(self) -> list[str]:
         if self._target_infos is None:
-            live = [one.origin for one in self._origins.values() if one.has_series]
+            live = [origin.origin for origin in self._origins.values() if origin.has_series]
             self._target_infos = target_infos(live, target_labels=self._options.target_labels)
         return self._target_infos
 

@@ -179,7 +179,7 @@ class SummarySeries(ExposedSeries):
         """Of the quantiles, the count and the sum."""
 
     def update(self, point: SummaryDataPoint, delta: bool) -> None:
-        values = {one.quantile: one.value for one in point.quantile_values}
+        values = {quantile_value.quantile: quantile_value.value for quantile_value in point.quantile_values}
         if not all(0 <= quantile <= 1 and not value < 0 for quantile, value in values.items()):
             raise MalformedPoint
         quantiles = sorted(values)

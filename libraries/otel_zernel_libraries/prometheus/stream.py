@@ -50,8 +50,8 @@ def number_key(point: NumberDataPoint) -> bytes:
     if point.flags:  # protobuf writes them after the attributes
         return attributes_key(point.attributes)
     encoded = point.SerializeToString()
-    found = _VARIABLE_FIELDS.match(encoded)
-    key = encoded[found.end() :] if found else encoded
+    match = _VARIABLE_FIELDS.match(encoded)
+    key = encoded[match.end() :] if match else encoded
     return key if not key or key[0] == _ATTRIBUTES_TAG else attributes_key(point.attributes)
 
 

@@ -13,8 +13,8 @@ from otel_zernel.types import Address
 
 def environment_of(info: ValidationInfo) -> Mapping[str, str]:
     """The environment of the collector; empty if the validation has none."""
-    found: Mapping[str, str] = (info.context or {}).get("environ", {})
-    return found
+    environment: Mapping[str, str] = (info.context or {}).get("environ", {})
+    return environment
 
 
 def default_port(fields: Any, info: ValidationInfo, variable: str, default: Address) -> Any:

@@ -71,7 +71,7 @@ class _Check:
 class _Watch(_Check):
     def received(self, call: Call, message: bytes) -> None:
         if len(self._health.watches) >= _MOST_WATCHES:
-            self._health.watches = {other for other in self._health.watches if not other.closed}
+            self._health.watches = {watch for watch in self._health.watches if not watch.closed}
         if len(self._health.watches) >= _MOST_WATCHES:
             raise unserved("too many clients watch the health; use Check")  # clients then go on without a watch
         known = first_string(message, 1) in self._health.services

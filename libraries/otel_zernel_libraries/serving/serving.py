@@ -82,12 +82,12 @@ def listen_all(address: Address, setting: str) -> list[socket.socket]:
     first = listen(address, setting)
     if address.host != "localhost" or first.family != socket.AF_INET:
         return [first]
-    other = Address("::1", first.getsockname()[1])
+    second = Address("::1", first.getsockname()[1])
     try:
-        return [first, listen(other, setting)]
+        return [first, listen(second, setting)]
     except CannotStart as error:
         if error.address_is_taken:
-            _logger.warning("%s: another program listens on %s; clients may reach it by localhost", setting, other)
+            _logger.warning("%s: another program listens on %s; clients may reach it by localhost", setting, second)
         return [first]
 
 
@@ -100,7 +100,9 @@ def listen(address: Address, setting: str) -> socket.socket:
         host = address.host or "0.0.0.0"  # noqa: S104
         plain = host.encode() if host.isascii() else host  # for text, Python would import the tables of IDNA
         candidates = socket.getaddrinfo(plain, address.port, type=socket.SOCK_STREAM)
-        family, kind, protocol, _, socket_address = min(candidates, key=lambda one: one[0] != socket.AF_INET)
+        family, kind, protocol, _, socket_address = min(
+            candidates, key=lambda candidate: candidate[0] != socket.AF_INET
+        )
     except OSError as error:
         raise CannotStart(
             f"{setting}: cannot resolve {address}: {error.strerror or error}; check the host name"

@@ -51,10 +51,10 @@ def parse_url(url: str) -> DatabaseAddress:
     """
     try:
         parts = urlsplit(url)
-        found = _sqlite(parts) if parts.scheme == "sqlite" else _postgres(parts)
+        address = _sqlite(parts) if parts.scheme == "sqlite" else _postgres(parts)
     except ValueError as error:
         raise ValueError(f"{error}; {_EXAMPLES}") from None
-    return found
+    return address
 
 
 def _sqlite(parts: SplitResult) -> SqliteAddress:

@@ -48,6 +48,6 @@ class SqlStatement:
                 "SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS part "  # noqa: S608
                 f"FROM json_each(?{len(self.values)})"
             )
-        self.values += [[one for one, _ in pairs], [other for _, other in pairs]]
+        self.values += [[entry for entry, _ in pairs], [part for _, part in pairs]]
         first, second = len(self.values) - 1, len(self.values)
         return f"SELECT unnest(${first}::bigint[]) AS id, unnest(${second}::bigint[]) AS part"

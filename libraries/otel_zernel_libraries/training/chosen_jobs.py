@@ -41,7 +41,7 @@ def choosing(choice: JobChoice, read_ancestors: Callable[[int], tuple[int, ...]]
         def process(self, batch: Batch) -> Iterator[Batch]:
             for signal in batch.signals:
                 resources = holders_of(batch, signal)
-                kept = [at for at, one in enumerate(resources) if self._is_chosen(one.resource.attributes)]
+                kept = [at for at, resource in enumerate(resources) if self._is_chosen(resource.resource.attributes)]
                 if len(kept) < len(resources):
                     edited = editable_holders_of(batch, signal)
                     chosen = [edited[at] for at in kept]

@@ -111,14 +111,14 @@ class Place(NamedTuple):
 
 def place_of(stack: Sequence[CodeLine]) -> Place | None:
     """The place of a stack, whose innermost line is the first; None if it has none."""
-    tiers = [tier_of(one) for one in stack]
+    tiers = [tier_of(frame) for frame in stack]
     deepest = {tier: tiers.index(tier) for tier in set(tiers)}
     at = next((deepest[tier] for tier in (Tier.USER, Tier.PACKAGE, Tier.CORE) if tier in deepest), None)
     if at is None:
         return None
     below = range(at - 1, -1, -1)
     of_package = deepest.get(Tier.PACKAGE, at) if tiers[at] is Tier.USER else at
-    call = of_package if of_package < at else next((one for one in below if tiers[one] is Tier.CORE), None)
+    call = of_package if of_package < at else next((frame for frame in below if tiers[frame] is Tier.CORE), None)
     return Place(stack[at], None if call is None else stack[call], tiers[at] is Tier.USER)
 
 
@@ -127,14 +127,16 @@ def of_worker(stack: Sequence[CodeLine]) -> tuple[Sequence[CodeLine], bool]:
 
     A forked worker has the frames of its parent, too.
     """
-    loops = (at for at, one in enumerate(stack) if one.function == _WORKER_LOOP and path_in_library(one) == _WORKERS)
+    loops = (
+        at for at, frame in enumerate(stack) if frame.function == _WORKER_LOOP and path_in_library(frame) == _WORKERS
+    )
     inner = stack[: next(loops, len(stack))]
     return inner, _is_in(inner, _FETCH)
 
 
 def _is_in(stack: Sequence[CodeLine], *files: str) -> bool:
     """Whether a stack has a frame of one of these files of libraries."""
-    return any(path_in_library(one) in files for one in stack)
+    return any(path_in_library(frame) in files for frame in stack)
 
 
 def waits_for_python(stack: Sequence[CodeLine]) -> bool:
@@ -145,13 +147,13 @@ def waits_for_python(stack: Sequence[CodeLine]) -> bool:
 def takes_one_by_one(stack: Sequence[CodeLine]) -> bool:
     """Whether a DataLoader takes samples that are ready, one by one, or joins them into a batch: without code of the
     user's."""
-    fetch = next((at for at, one in enumerate(stack) if path_in_library(one) in _ONE_BY_ONE), None)
-    return fetch is not None and all(tier_of(one) is not Tier.USER for one in stack[:fetch])
+    fetch = next((at for at, frame in enumerate(stack) if path_in_library(frame) in _ONE_BY_ONE), None)
+    return fetch is not None and all(tier_of(frame) is not Tier.USER for frame in stack[:fetch])
 
 
 def in_anomaly_mode(stack: Sequence[CodeLine]) -> bool:
     """Whether autograd's anomaly mode keeps the stack of an operator."""
-    return any(one.function == "format_stack" and path_in_library(one) == _TRACES for one in stack)
+    return any(frame.function == "format_stack" and path_in_library(frame) == _TRACES for frame in stack)
 
 
 def in_translation(stack: Sequence[CodeLine]) -> bool:
@@ -161,24 +163,26 @@ def in_translation(stack: Sequence[CodeLine]) -> bool:
 
 def in_kernel_compiler(stack: Sequence[CodeLine]) -> bool:
     """Whether Inductor or Triton make or tune kernels. Their other frames run them."""
-    return any(path_in_library(one).startswith(_KERNELS) and position_of(one) is Position.COMPILE for one in stack)
+    return any(
+        path_in_library(frame).startswith(_KERNELS) and position_of(frame) is Position.COMPILE for frame in stack
+    )
 
 
 def calls_compile(stack: Sequence[CodeLine]) -> bool:
     """Whether the program calls `torch.compile`, which makes a function that is compiled at its first call."""
-    return any(one.function == "compile" and path_in_library(one) == _TOP for one in stack)
+    return any(frame.function == "compile" and path_in_library(frame) == _TOP for frame in stack)
 
 
 def in_hook(stack: Sequence[CodeLine]) -> bool:
     """Whether a backward pass has called code of the user: a hook, or the backward pass of a function."""
-    is_called = any(tier_of(one) is Tier.USER for one in _called_in_backward(stack))
+    is_called = any(tier_of(frame) is Tier.USER for frame in _called_in_backward(stack))
     return is_called and not in_recomputation(stack)
 
 
 def is_of_hook(stack: Sequence[CodeLine]) -> bool:
     """Whether a hook of the user runs, which is no part of the backward pass. Functions and tensors of the user's that
     have operators of their own are a part of it, and so is an optimizer that takes its step there."""
-    return in_hook(stack) and not any(_is_of_pass(one) for one in _called_in_backward(stack))
+    return in_hook(stack) and not any(_is_of_pass(frame) for frame in _called_in_backward(stack))
 
 
 def _is_of_pass(line: CodeLine) -> bool:
@@ -198,19 +202,19 @@ def in_recomputation(stack: Sequence[CodeLine]) -> bool:
 
 def _called_in_backward(stack: Sequence[CodeLine]) -> Sequence[CodeLine]:
     """The frames that a backward pass has called."""
-    return stack[: next((at for at, one in enumerate(stack) if one.function == "_engine_run_backward"), 0)]
+    return stack[: next((at for at, frame in enumerate(stack) if frame.function == "_engine_run_backward"), 0)]
 
 
 def without_plumbing(stack: Sequence[CodeLine]) -> tuple[CodeLine, ...]:
     """The stack without the frames that only pass a call on."""
-    return tuple(one for one in stack if tier_of(one) is not Tier.PLUMBING)
+    return tuple(frame for frame in stack if tier_of(frame) is not Tier.PLUMBING)
 
 
 def folder_of(stacks: Iterable[Sequence[CodeLine]]) -> str:
     """The folder of a program, with a slash: that of the outermost user's module. Empty if no stack shows it."""
     folders: Counter[str] = Counter()
     for stack in stacks:
-        outer = next((one for one in reversed(stack) if tier_of(one) is Tier.USER), None)
+        outer = next((frame for frame in reversed(stack) if tier_of(frame) is Tier.USER), None)
         if outer and outer.function == _MODULE and outer.file.startswith("/") and not cell_of(outer.file):
             folders[outer.file.rpartition("/")[0] + "/"] += 1
     return folders.most_common(1)[0][0] if folders else ""

@@ -53,15 +53,15 @@ class CodeTimes:
     @cached_property
     def folder(self) -> str:
         """The folder of the program."""
-        return folder_of(one.lines for one in self.stacks)
+        return folder_of(stack.lines for stack in self.stacks)
 
     @cached_property
     def own(self) -> Mapping[tuple[Position, Activity], Sequence[tuple[PlacedStack, Place]]]:
         """The stacks of the training thread that have a place, by position and activity."""
         stacks: defaultdict[tuple[Position, Activity], list[tuple[PlacedStack, Place]]] = defaultdict(list)
-        for one in self.stacks:
-            if not one.is_other and (place := place_of(one.lines)):
-                stacks[one.position, one.activity].append((one, place))
+        for stack in self.stacks:
+            if not stack.is_other and (place := place_of(stack.lines)):
+                stacks[stack.position, stack.activity].append((stack, place))
         return stacks
 
     @cached_property
@@ -69,13 +69,13 @@ class CodeTimes:
         """The stacks of workers that make batches, and of other threads in the user's code. Those that wait for
         another thread do not count."""
         busy = []
-        for one in self.stacks:
-            if not one.is_other or (one.activity in FOR_OTHERS and waits_for_python(one.lines)):
+        for stack in self.stacks:
+            if not stack.is_other or (stack.activity in FOR_OTHERS and waits_for_python(stack.lines)):
                 continue
-            inner, makes_batch = of_worker(one.lines)
+            inner, makes_batch = of_worker(stack.lines)
             place = place_of(inner)
-            if place and (makes_batch if one.worker else place.is_user):
-                busy.append((one, place))
+            if place and (makes_batch if stack.worker else place.is_user):
+                busy.append((stack, place))
         return busy
 
     @cached_property
@@ -96,10 +96,12 @@ class CodeTimes:
         """The body of a record, with the longest stacks."""
         table: dict[CodeLine, int] = {}
         stacks = []
-        for one in sorted(self.stacks, key=lambda one: -one.seconds)[:MOST_STACKS]:
-            if len(table) + len(one.lines) <= MOST_LINES:
-                lines = tuple(table.setdefault(line, len(table)) for line in one.lines[:MOST_FRAMES])
-                stacks.append(_Stack(one.seconds, one.activity, lines, one.position, one.worker, one.is_other))
+        for stack in sorted(self.stacks, key=lambda stack: -stack.seconds)[:MOST_STACKS]:
+            if len(table) + len(stack.lines) <= MOST_LINES:
+                lines = tuple(table.setdefault(line, len(table)) for line in stack.lines[:MOST_FRAMES])
+                stacks.append(
+                    _Stack(stack.seconds, stack.activity, lines, stack.position, stack.worker, stack.is_other)
+                )
         return _BODY.write(_Body(self.seconds, tuple(table), tuple(stacks)))
 
     @classmethod
@@ -108,14 +110,14 @@ class CodeTimes:
         read = _BODY.read(body)
         stacks = [
             PlacedStack(
-                one.seconds,
-                one.activity,
-                tuple(read.lines[at] for at in one.lines if at < len(read.lines)),
-                one.position,
-                one.worker,
-                one.is_other,
+                stack.seconds,
+                stack.activity,
+                tuple(read.lines[at] for at in stack.lines if at < len(read.lines)),
+                stack.position,
+                stack.worker,
+                stack.is_other,
             )
-            for one in read.stacks
+            for stack in read.stacks
         ]
         return cls(read.seconds, stacks)
 

@@ -27,11 +27,11 @@ def distribution_of(point: HistogramPoint) -> Counter[float]:
     """
     lowest = point.min if point.HasField("min") else -math.inf
     highest = point.max if point.HasField("max") else math.inf
-    found: Counter[float] = Counter()
+    by_value: Counter[float] = Counter()
     for low, high, count in buckets_of(point):
         if count and math.isfinite(low + high):
-            found[min(max((low + high) / 2, lowest), highest)] += count
-    return found
+            by_value[min(max((low + high) / 2, lowest), highest)] += count
+    return by_value
 
 
 WINDOW: Final = 60.0
@@ -99,9 +99,9 @@ class RecentDurations:
         if len(self._summaries) >= _MOST_SUMMARIES:
             return False
         known = sorted(
-            (one.quantile, one.value)
-            for one in point.quantile_values[:_MOST_QUANTILES]
-            if 0 <= one.quantile <= 1 and math.isfinite(one.value) and one.value >= 0
+            (quantile_value.quantile, quantile_value.value)
+            for quantile_value in point.quantile_values[:_MOST_QUANTILES]
+            if 0 <= quantile_value.quantile <= 1 and math.isfinite(quantile_value.value) and quantile_value.value >= 0
         )
         if known:
             self._summaries[series] = _Summary(point.count, known, now)
@@ -123,7 +123,7 @@ class RecentDurations:
         if len(several) == 1 and (exact := dict(several[0].quantiles)).keys() >= set(wanted):
             return several[0].count, [exact[share] for share in wanted]
         merged = self.merged(now)
-        return (sum(one.count for one in several), quantiles_of(merged, wanted)) if merged else (0, [])
+        return (sum(durations.count for durations in several), quantiles_of(merged, wanted)) if merged else (0, [])
 
     def counts(self, now: float) -> Counts:
         """The durations of the last minute that histograms have."""

@@ -507,6 +507,6 @@ def _with_status(span: Span, *, failed: bool) -> Span:
 def _edges_of(text: str) -> tuple[int, ...]:
     """Times in us, separated by spaces; empty if they are not in order."""
     texts = text.split(maxsplit=_MOST_EDGES)[:_MOST_EDGES]
-    edges = tuple(int(one) for one in texts if one.isdecimal() and len(one) <= _MOST_DIGITS)
+    edges = tuple(int(text) for text in texts if text.isdecimal() and len(text) <= _MOST_DIGITS)
     is_valid = len(edges) % 2 == 0 and all(before <= after for before, after in pairwise(edges))
     return edges if is_valid else ()

@@ -13,8 +13,8 @@ def hint(path: Path) -> str | None:
     names = [str(part) for part in path]
     if len(names) > 1 and names[0] != "service":
         names[1] = names[1].partition("/")[0]  # the type of the id
-    found = (text for pattern, text in hints().items() if _matches(pattern.split("::"), names))
-    return next(found, None)
+    texts = (text for pattern, text in hints().items() if _matches(pattern.split("::"), names))
+    return next(texts, None)
 
 
 @cache

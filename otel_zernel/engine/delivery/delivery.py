@@ -105,15 +105,15 @@ class Delivery:
         if self._restarting:
             self._homeless += batches
             return
-        for one in batches:
-            one.safe.cancel()
+        for batch in batches:
+            batch.safe.cancel()
 
     def _take_over(self, former: Queue) -> None:
         """Queues the batches of the former queue."""
         if self.queue is not former:
             self.queue.take_over(former)
-        for one in self._homeless:
-            one.follow(self.queue.put(one.batch))
+        for entry in self._homeless:
+            entry.follow(self.queue.put(entry.batch))
         self._homeless = []
 
     async def settle(self) -> None:
@@ -249,7 +249,7 @@ class Delivery:
         """The items that would end with the process: queued or in flight, and not on the disk."""
         if isinstance(self.queue, DurableQueue):
             return self.queue.unsafe()
-        homeless = (one.batch.counts for one in self._homeless)
+        homeless = (entry.batch.counts for entry in self._homeless)
         in_flight = (request.batch.counts for request in self.consumers.in_flight)
         return reduce(ItemCount.plus, (*in_flight, *homeless), self.queue.waiting())
 

@@ -369,7 +369,7 @@ class Sender:
         """Sleeps. The start of draining, and the deadline of a stop, end the sleep early."""
         waking = [event for event in (self._draining, self._hurried) if not event.is_set()]
         waits = [self._clock.sleep(seconds), *(event.wait() for event in waking)]
-        tasks = [asyncio.ensure_future(one) for one in waits]
+        tasks = [asyncio.ensure_future(wait) for wait in waits]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:

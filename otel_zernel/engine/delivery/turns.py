@@ -83,7 +83,7 @@ class TargetTurns:
         blocked = {target for sending in self._sending.values() for target in sending.targets}
         taken: list[_Waiting] = []
         for waiting in self._waiting:
-            is_free = blocked.isdisjoint(waiting.targets) and not any(one in without for one in _signals(waiting))
+            is_free = blocked.isdisjoint(waiting.targets) and not any(signal in without for signal in _signals(waiting))
             if is_free and (not taken or self._joins(waiting, taken)):
                 taken.append(waiting)
                 if not join or waiting.alone or not waiting.targets:
@@ -93,7 +93,7 @@ class TargetTurns:
         self._waiting = [waiting for waiting in self._waiting if waiting not in taken] if taken else self._waiting
         if not taken:
             return None
-        return Turn([one.request for one in taken], frozenset().union(*(one.targets for one in taken)))
+        return Turn([entry.request for entry in taken], frozenset().union(*(entry.targets for entry in taken)))
 
     def behind(self, request: Request, *, refused: bool) -> Request | None:
         """A request to try in the place of this one, for which it waits, and for no other. It waits on.
@@ -102,7 +102,7 @@ class TargetTurns:
         """
         if not (own := self._sending.get(request)):
             return None
-        blocked = {one for other in self._sending.values() if other is not own for one in other.targets}
+        blocked = {target for sending in self._sending.values() if sending is not own for target in sending.targets}
         behind = [
             waiting.request
             for waiting in self._waiting
@@ -153,7 +153,7 @@ class TargetTurns:
         return _Waiting(request, targets, alone)
 
     def _joins(self, waiting: _Waiting, taken: list[_Waiting]) -> bool:
-        batches = [one.request.batch for one in (*taken, waiting)]
+        batches = [entry.request.batch for entry in (*taken, waiting)]
         return (
             not waiting.alone
             and not waiting.request.batch.stays_alone

@@ -50,7 +50,7 @@ class FanOut:
         """
         self._pipelines = tuple(pipelines)
         self._takers = {
-            signal: tuple(dict.fromkeys(one for pipeline in pipelines for one in pipeline.takers(signal)))
+            signal: tuple(dict.fromkeys(taker for pipeline in pipelines for taker in pipeline.takers(signal)))
             for signal in SIGNALS
         }
         """The exporters that may get data from a batch of this signal."""
@@ -120,11 +120,11 @@ class FanOut:
 
     def _busy(self, batch: Batch, full: FullQueues, metrics: ReceiverMetrics, *, paced: bool) -> Delivery | None:
         """The full queue whose room the source waits for. Raises `Refused` if no queue must get the batch now."""
-        if busy := next((one for one in full if one.delays(paced=paced)), None):
+        if busy := next((taker for taker in full if taker.delays(paced=paced)), None):
             return busy
-        takers = ((one, signal) for signal in batch.signals for one in self._takers[signal])
-        everyone = all(signal in full.get(one, ()) for one, signal in takers)
-        if refusing := [one for one in full if everyone or one.durable]:
+        takers = ((taker, signal) for signal in batch.signals for taker in self._takers[signal])
+        everyone = all(signal in full.get(taker, ()) for taker, signal in takers)
+        if refusing := [taker for taker in full if everyone or taker.durable]:
             self._count_refused(batch, metrics, refusing)
             self._holding.held_back(refusal := _refusal(refusing))
             raise Refused(refusal)
@@ -179,8 +179,8 @@ class FanOut:
 
     def _dropping(self, batch: Batch, full: FullQueues) -> FullQueues:
         """The full queues, and those that are full for what a processor may make of the batch, in an outage."""
-        stuck = (one for one in self._takers_of(batch) if not one.durable and not one.delays(paced=True))
-        return {**{one: one.full_signals(batch) for one in stuck}, **full}
+        stuck = (taker for taker in self._takers_of(batch) if not taker.durable and not taker.delays(paced=True))
+        return {**{taker: taker.full_signals(batch) for taker in stuck}, **full}
 
     def _takers_of(self, batch: Batch) -> Iterable[Delivery]:
-        return dict.fromkeys(one for signal in batch.signals for one in self._takers[signal])
+        return dict.fromkeys(taker for signal in batch.signals for taker in self._takers[signal])

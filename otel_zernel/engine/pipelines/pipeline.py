@@ -64,7 +64,7 @@ class Stage:
         outputs: list[Batch] = []
 
         def collect() -> None:
-            outputs.extend(one for one in call() if one.item_count)  # counting may take long
+            outputs.extend(batch for batch in call() if batch.item_count)  # counting may take long
 
         try:
             await in_thread.wait(self.thread.run(collect)) if in_thread else collect()
@@ -107,13 +107,17 @@ class Pipeline:
         """The exporters that may get data from a batch of this signal. A processor may turn it into another signal."""
         if signal not in self._signals:
             return frozenset()
-        return frozenset(one for one in self.deliveries if self._stages or signal in one.exporter.signals)
+        return frozenset(
+            delivery for delivery in self.deliveries if self._stages or signal in delivery.exporter.signals
+        )
 
     def plain_takers(self, signal: Signal) -> Sequence[Delivery] | None:
         """The exporters that get every batch of this signal as it is; None if a processor has to see it."""
         if signal not in self._signals:
             return ()
-        return None if self._stages else [one for one in self.deliveries if signal in one.exporter.signals]
+        return (
+            None if self._stages else [delivery for delivery in self.deliveries if signal in delivery.exporter.signals]
+        )
 
     def admit(self, batch: Batch) -> None:
         """Raises `Refused` if a processor does not accept the batch now."""
@@ -174,11 +178,17 @@ class Pipeline:
         Waits while one holds back its source, or while no queue takes one of the signals.
         """
         while True:
-            full = {one: signals for one in self.deliveries if (signals := one.full_signals() & self._signals)}
+            full = {
+                delivery: signals
+                for delivery in self.deliveries
+                if (signals := delivery.full_signals() & self._signals)
+            }
             holding = [delivery for delivery in full if delivery.durable or delivery.delays(paced=True)]
-            taken = {signal for one in self.deliveries for signal in self._signals & one.exporter.signals}
+            taken = {signal for delivery in self.deliveries for signal in self._signals & delivery.exporter.signals}
             accepted = {
-                signal for one in self.deliveries for signal in one.exporter.signals - full.get(one, frozenset())
+                signal
+                for delivery in self.deliveries
+                for signal in delivery.exporter.signals - full.get(delivery, frozenset())
             }
             if not holding and taken <= accepted:
                 return full

@@ -321,7 +321,7 @@ class DurableQueue(Queue):
                 return True
             match self._read_ahead.take(entry):
                 case None:
-                    self._read_ahead.begin(takewhile(lambda one: not one.batch, self._waiting))
+                    self._read_ahead.begin(takewhile(lambda entry: not entry.batch, self._waiting))
                     return False
                 case DataLost() as error:
                     self._lose_unreadable(self._pop(), error)

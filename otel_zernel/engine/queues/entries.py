@@ -46,4 +46,4 @@ def total(entries: Iterable[Entry]) -> ItemCount:
 
 def counts_of(signal: Signal, items: int) -> ItemCount:
     """The counts of a batch of one signal."""
-    return ItemCount(*(items if one == signal else 0 for one in SIGNALS))
+    return ItemCount(*(items if of_signal == signal else 0 for of_signal in SIGNALS))

@@ -59,7 +59,7 @@ class SharedRoom:
             return True
         known = self._expected | self._taken.keys()
         share = self.limit // 2 // len(known)
-        above = {other: max(0, taken - share) for other, taken in self._taken.items()}
+        above = {signal_: max(0, taken - share) for signal_, taken in self._taken.items()}
         above[signal] = self._taken[signal] + amount - share
         return above[signal] <= 0 or sum(above.values()) <= self.limit - share * len(known)
 
@@ -209,7 +209,7 @@ class Queue(ABC):
         """Puts the oldest entry with none of these signals before all others. False if none is near."""
         places = [SIGNALS.index(signal) for signal in without]
         for place, entry in enumerate(islice(self._waiting, _MOST_SKIPPED)):
-            if not any(entry.counts[one] for one in places):
+            if not any(entry.counts[place] for place in places):
                 del self._waiting[place]
                 self._waiting.appendleft(entry)
                 return True

@@ -35,12 +35,12 @@ class AttributesProcessor(Processor):
 
     def _changes(self, batch: Batch, signal: Signal) -> dict[int, AttributeChanges]:
         """The changes of each item, by its number in the message."""
-        found: dict[int, AttributeChanges] = {}
+        by_number: dict[int, AttributeChanges] = {}
         selects, item = self._selects[signal], Item()
-        for number, one in enumerate(LAYOUTS[signal].walk(batch.message(signal), _CONTEXTS[signal], item)):
-            if (selects is None or selects(item)) and (changes := changes_by(self._act, self._names, one)):
-                found[number] = changes
-        return found
+        for number, described in enumerate(LAYOUTS[signal].walk(batch.message(signal), _CONTEXTS[signal], item)):
+            if (selects is None or selects(item)) and (changes := changes_by(self._act, self._names, described)):
+                by_number[number] = changes
+        return by_number
 
 
 def _write_all(message: Any, signal: Signal, changes: dict[int, AttributeChanges]) -> None:

@@ -156,8 +156,8 @@ class FilterConfig(ComponentConfig):
         """The conditions in the sections `metrics`, `traces` and `logs`, by context."""
         match signal:
             case "metrics":
-                one = self.metrics
-                return {"resource": one.resource, "metric": one.metric, "datapoint": one.datapoint}
+                of_metrics = self.metrics
+                return {"resource": of_metrics.resource, "metric": of_metrics.metric, "datapoint": of_metrics.datapoint}
             case "traces":
                 two = self.traces
                 return {"resource": two.resource, "span": two.span, "spanevent": two.spanevent}
@@ -168,12 +168,12 @@ class FilterConfig(ComponentConfig):
 
     def groups(self, signal: Signal) -> tuple[ConditionGroup, ...]:
         """The conditions whose context is inferred."""
-        found: tuple[ConditionGroup, ...] = {
+        condition_groups: tuple[ConditionGroup, ...] = {
             "metrics": self.metric_conditions,
             "traces": self.trace_conditions,
             "logs": self.log_conditions,
         }[signal]
-        return found
+        return condition_groups
 
     @model_validator(mode="after")
     def _uses_one_style(self) -> "FilterConfig":

@@ -79,41 +79,41 @@ class RuleWalk:
 
     def removals(self, message: Any) -> list[Removal]:
         """The parts to remove, in the order of the message."""
-        found: list[Removal] = []
+        to_remove: list[Removal] = []
         for number, resource in enumerate(self._layout.resources(message)):
             self._at.resource = resource.resource
             if self._drops("resource"):
-                found.append(Removal(number))
+                to_remove.append(Removal(number))
                 continue
             for inner, scope in enumerate(self._layout.scopes(resource)):
                 self._at.scope = scope.scope
                 if self._drops("scope"):
-                    found.append(Removal(number, inner))
+                    to_remove.append(Removal(number, inner))
                 else:
-                    found += self._items(number, inner, self._layout.items(scope))
-        return found
+                    to_remove += self._items(number, inner, self._layout.items(scope))
+        return to_remove
 
     def _items(self, resource: int, scope: int, items: Sequence[Any]) -> list[Removal]:
         """The removals in one scope."""
-        found: list[Removal] = []
+        removals: list[Removal] = []
         whole, part = self._layout.contexts
         if whole not in self._rules and part not in self._rules:
-            return found
+            return removals
         for number, item in enumerate(items):
             self._layout.enter(self._at, item)
             if self._drops(whole):
-                found.append(Removal(resource, scope, number))
+                removals.append(Removal(resource, scope, number))
             elif part in self._rules and (parts := self._parts(item, part)):
-                found.append(Removal(resource, scope, number, tuple(parts)))
-        return found
+                removals.append(Removal(resource, scope, number, tuple(parts)))
+        return removals
 
     def _parts(self, item: Any, context: Context | None) -> list[int]:
-        found = []
+        numbers = []
         for number, part in enumerate(self._layout.parts(item)):
             self._layout.enter_part(self._at, part)
             if context and self._drops(context):
-                found.append(number)
-        return found
+                numbers.append(number)
+        return numbers
 
     def _drops(self, context: Context) -> bool:
         tests = self._rules.get(context, ())

@@ -37,18 +37,18 @@ def _own_pod(config: KubernetesProcessorConfig, environ: Mapping[str, str]) -> F
 
 def _api(config: KubernetesApiConfig, environ: Mapping[str, str]) -> Finding:
     try:
-        found = access_of(config, environ, SERVICE_ACCOUNT, "kubernetes::api")
+        access = access_of(config, environ, SERVICE_ACCOUNT, "kubernetes::api")
     except CannotStart as error:
         return Finding("API server", str(error), False)
-    return Finding("API server", f"{found.server}, with credentials; the watch shows whether they suffice", True)
+    return Finding("API server", f"{access.server}, with credentials; the watch shows whether they suffice", True)
 
 
 def _pod_logs(folder: Path) -> Finding:
     try:
-        found = pods_with_logs(folder)
+        pods = pods_with_logs(folder)
     except OSError as error:
         return Finding("pod logs", f"cannot read {folder}: {error.strerror}; mount it, or set pod_logs to null", False)
-    return Finding("pod logs", f"{folder} names {len(found)} pods", True)
+    return Finding("pod logs", f"{folder} names {len(pods)} pods", True)
 
 
 def _socket(socket: Path) -> Finding:

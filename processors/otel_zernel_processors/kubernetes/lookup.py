@@ -52,8 +52,8 @@ class PodLookup:
 
     def is_unnamed(self, key: ProcessKey) -> bool:
         """Whether the process is in a pod whose name is not known."""
-        found = self.of_process(key)
-        return bool(found.place.container.pod_uid) and found.pod is None
+        of_process = self.of_process(key)
+        return bool(of_process.place.container.pod_uid) and of_process.pod is None
 
     def of_process(self, key: ProcessKey) -> FoundPod:
         place = self._places.known(key)
@@ -63,8 +63,8 @@ class PodLookup:
     def of_resource(self, resource: Attributes) -> FoundPod:
         """The pod that the resource names, else that of its process. Both empty if there is none."""
         key = self.process(resource)
-        found = self.of_process(key) if key else FoundPod()
-        return found._replace(pod=self._named(resource) or found.pod)
+        pod = self.of_process(key) if key else FoundPod()
+        return pod._replace(pod=self._named(resource) or pod.pod)
 
     def _named(self, resource: Attributes) -> KubernetesPod | None:
         table = self._table

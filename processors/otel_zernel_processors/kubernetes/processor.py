@@ -102,7 +102,7 @@ class KubernetesProcessor(Processor):
 
     def _holder(self, holder: GpuHolder) -> dict[str, str]:
         pod = self._table.by_name(holder.namespace, holder.pod)
-        found = {
+        attributes = {
             **self._boards.attributes(holder.device),
             semconv.GPU_SHARING: holder.device.sharing,
             semconv.GPU_CLAIM: holder.claim,
@@ -111,4 +111,4 @@ class KubernetesProcessor(Processor):
             "k8s.container.name": holder.container,
             semconv.JOB_ID: pod.job.id if pod else "",
         }
-        return {name: value for name, value in found.items() if value}
+        return {name: value for name, value in attributes.items() if value}

@@ -83,11 +83,11 @@ class ResourceNames:
 
     def _apply(self, encoded: bytes) -> Resource | None:
         existing = self._seen.of(encoded).attributes
-        found = self._with_own(self._lookup.of_resource(existing), existing)
-        names = self._found(found)
-        if self._lookup.node and (found.pod is self._own() is not None or self._lookup.is_here(existing)):
+        with_own = self._with_own(self._lookup.of_resource(existing), existing)
+        names = self._found(with_own)
+        if self._lookup.node and (with_own.pod is self._own() is not None or self._lookup.is_here(existing)):
             names.setdefault("k8s.node.name", self._lookup.node)
-        wanted = changes(existing, names, found.pod, names_job=found.place.names_job)
+        wanted = changes(existing, names, with_own.pod, names_job=with_own.place.names_job)
         if not wanted:
             return None
         resource = parse(Resource, encoded)
@@ -95,17 +95,17 @@ class ResourceNames:
         resource.attributes.extend(key_values(wanted))
         return resource
 
-    def _with_own(self, found: FoundPod, existing: Attributes) -> FoundPod:
+    def _with_own(self, pod: FoundPod, existing: Attributes) -> FoundPod:
         """In a sidecar, data that names no other pod is of the own one."""
         own = self._own()
-        if found.pod or own is None:
-            return found
+        if pod.pod or own is None:
+            return pod
         others = {"k8s.pod.uid": own.uid, "k8s.pod.name": own.name}
         is_own = all(existing.get(name, value) == value for name, value in others.items())
-        return found._replace(pod=own) if is_own else found
+        return pod._replace(pod=own) if is_own else pod
 
-    def _found(self, found: FoundPod) -> dict[str, str | int]:
-        return {**of_place(found.place, found.pod), **self._of_pod(found.pod)}
+    def _found(self, pod: FoundPod) -> dict[str, str | int]:
+        return {**of_place(pod.place, pod.pod), **self._of_pod(pod.pod)}
 
     def _of_pod(self, pod: KubernetesPod | None) -> dict[str, str | int]:
         return self._attributes.of_pod(pod) if pod else {}

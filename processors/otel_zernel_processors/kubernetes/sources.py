@@ -175,12 +175,12 @@ class Sources:
                 self._processes.add(1, {OUTCOME: self._outcome(key)})
 
     def _outcome(self, key: ProcessKey) -> str:
-        found = self._lookup.of_process(key)
-        if found.pod:
+        of_process = self._lookup.of_process(key)
+        if of_process.pod:
             return "pod"
-        if found.place.container.pod_uid:
+        if of_process.place.container.pod_uid:
             return "name_unknown"
-        return "outside" if found.place.was_read else "ended"
+        return "outside" if of_process.place.was_read else "ended"
 
     def _may_list(self) -> bool:
         return self._config.logs is not None and self._context.clock.monotonic() - self._listed >= _NEXT_LISTING

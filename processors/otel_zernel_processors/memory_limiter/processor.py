@@ -119,7 +119,7 @@ class MemoryLimiterProcessor(Processor):
         """The schedule whose attempt is not evaluated yet."""
         soft = (config.min_gc_interval_when_soft_limited, config.max_gc_interval_when_soft_limited)
         hard = (config.min_gc_interval_when_hard_limited, config.max_gc_interval_when_hard_limited)
-        self._soft, self._hard = (FreeingSchedule(*one, config.check_interval) for one in (soft, hard))
+        self._soft, self._hard = (FreeingSchedule(*limits, config.check_interval) for limits in (soft, hard))
         self._counted: WeakSet[Batch] = WeakSet()
         """The refused batches that their sources still have."""
         self._accepted, self._refused = self._counters("accepted"), self._counters("refused")

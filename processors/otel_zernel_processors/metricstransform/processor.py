@@ -100,8 +100,8 @@ class MetricSelector:
 
     def _has_labels(self, point: Any) -> bool:
         """A missing label has the empty value, so that an expression can select points without it."""
-        found = {pair.key: pair.value.string_value for pair in point.attributes if pair.key in self._labels}
-        return all(matches(found.get(label, "")) for label, matches in self._labels.items())
+        own_labels = {pair.key: pair.value.string_value for pair in point.attributes if pair.key in self._labels}
+        return all(matches(own_labels.get(label, "")) for label, matches in self._labels.items())
 
     def selects(self, metric: Metric) -> bool:
         """Whether the transform is about at least one data point, or the metric has none."""
@@ -174,9 +174,9 @@ def _merge(point: Any, others: Sequence[Any], kind: Aggregation) -> bool:
         _merge_numbers(point, others, kind)
     elif not _merge_histograms(point, others):
         return False
-    for other in others:
-        point.exemplars.extend(other.exemplars)
-        point.start_time_unix_nano = min(point.start_time_unix_nano, other.start_time_unix_nano)
+    for second in others:
+        point.exemplars.extend(second.exemplars)
+        point.start_time_unix_nano = min(point.start_time_unix_nano, second.start_time_unix_nano)
     return True
 
 
@@ -184,8 +184,8 @@ def _merge_histograms(point: Any, others: Iterable[Any]) -> bool:
     """Adds up the buckets, whatever their bounds. Returns False if the fields of a point contradict each other."""
     try:
         total: Amount | None = amount_of(point)
-        for other in others:
-            total = None if total is None else total.plus(amount_of(other))
+        for second in others:
+            total = None if total is None else total.plus(amount_of(second))
     except MalformedAmount:
         return False
     if total is not None:
@@ -194,10 +194,12 @@ def _merge_histograms(point: Any, others: Iterable[Any]) -> bool:
 
 
 def _merge_numbers(point: Any, others: Sequence[Any], kind: Aggregation) -> None:
-    kinds = {one.WhichOneof("value") for one in (point, *others)}
+    kinds = {point_.WhichOneof("value") for point_ in (point, *others)}
     if kinds == {None}:  # points without a recorded value
         return
-    values = [one.as_int if one.WhichOneof("value") == "as_int" else one.as_double for one in (point, *others)]
+    values = [
+        point_.as_int if point_.WhichOneof("value") == "as_int" else point_.as_double for point_ in (point, *others)
+    ]
     result = _REDUCE[kind](values)
     if "as_double" in kinds:
         point.as_double = result
@@ -210,15 +212,15 @@ def mismatch(metrics: Sequence[Metric]) -> str | None:
     first, *others = metrics
     if first.WhichOneof("data") in (None, "summary"):
         return f"{first.name} is a summary, or has no data"
-    for other in others:
-        if first.WhichOneof("data") != other.WhichOneof("data"):
-            return f"the types of {first.name} and {other.name} differ"
-        if first.unit != other.unit:
-            return f"the units of {first.name} ({first.unit}) and {other.name} ({other.unit}) differ"
-        if _meaning(first) != _meaning(other):
-            return f"the temporality or monotonicity of {first.name} and {other.name} differs"
-        if _labels(first) != _labels(other):
-            return f"the labels of {first.name} and {other.name} differ"
+    for second in others:
+        if first.WhichOneof("data") != second.WhichOneof("data"):
+            return f"the types of {first.name} and {second.name} differ"
+        if first.unit != second.unit:
+            return f"the units of {first.name} ({first.unit}) and {second.name} ({second.unit}) differ"
+        if _meaning(first) != _meaning(second):
+            return f"the temporality or monotonicity of {first.name} and {second.name} differs"
+        if _labels(first) != _labels(second):
+            return f"the labels of {first.name} and {second.name} differ"
     return None
 
 
@@ -290,7 +292,10 @@ def _change(operation: MetricOperation) -> Callable[[Any], None]:
         case "add_label":
             return lambda point: labels.put(point, {operation.new_label: new_value})
         case "update_label":
-            values = {one.value: one.new_value.replace("{{version}}", __version__) for one in operation.value_actions}
+            values = {
+                value_action.value: value_action.new_value.replace("{{version}}", __version__)
+                for value_action in operation.value_actions
+            }
             return lambda point: labels.rename(point, operation.label, operation.new_label, values)
         case "toggle_scalar_data_type":
             return toggle_type

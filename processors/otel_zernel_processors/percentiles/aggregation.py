@@ -65,17 +65,17 @@ class Aggregation:
 
     def _count(self, metrics: MetricsData) -> bool:
         """Counts the points of the configured metrics. Returns whether there were any."""
-        now_ns, found = self._clock.time_ns(), False
+        now_ns, has_metric = self._clock.time_ns(), False
         for resource in metrics.resource_metrics:
             encoded_resource = resource.resource.SerializeToString()
             for scope in resource.scope_metrics:
                 counted = [metric for metric in scope.metrics if self._counts_metric(metric)]
                 if counted:
-                    found, encoded_scope = True, scope.scope.SerializeToString()
+                    has_metric, encoded_scope = True, scope.scope.SerializeToString()
                 for metric in counted:
                     self._intake.collect(encoded_resource, encoded_scope, metric, now_ns)
         self._intake.count(now_ns)
-        return found
+        return has_metric
 
     def _counts_metric(self, metric: Metric) -> bool:
         return self._named(metric.name) and metric.WhichOneof("data") in _COUNTED

@@ -144,7 +144,7 @@ class FollowedJob:
             return
         self._arrived = [report for report in self._arrived if report.now > now]
         self._latest |= {report.clock: report for report in sorted(arrived, key=lambda report: report.now)}
-        reports = by_process(one for report in arrived for one in (*report.former, *report.ranks.values()))
+        reports = by_process(rank for report in arrived for rank in (*report.former, *report.ranks.values()))
         of_run: defaultdict[Run, dict[int, RankReport]] = defaultdict(dict)
         for report in reports:
             if self._runs[-1].is_replaced_by(report):
@@ -162,15 +162,15 @@ class FollowedJob:
     def _align_ranks(self, run: Run, ranks: Mapping[int, RankReport], now: int) -> Iterator[Batch]:
         """Aligns the new steps of ranks of one run."""
         if self._traces:
-            self._traces.hold({rank: (one.process, one.candidates) for rank, one in ranks.items()}, now)
+            self._traces.hold({rank: (of_rank.process, of_rank.candidates) for rank, of_rank in ranks.items()}, now)
         members = {rank: process.identity for rank, process in run.members.items()}
         origins = {rank: RankOrigin(identity.host, identity.seed) for rank, identity in members.items()}
         run.steps.size = self._size
         if not run.steps.has_ids:
             run.steps.run = run.identity(self._size)
-        steps, alone = run.steps.update({rank: one.steps for rank, one in ranks.items()}, origins, now)
-        for rank, one in ranks.items():
-            one.process.steps.align(run.steps.offsets.get(rank), run.steps.run if run.steps.has_ids else None)
+        steps, alone = run.steps.update({rank: of_rank.steps for rank, of_rank in ranks.items()}, origins, now)
+        for rank, of_rank in ranks.items():
+            of_rank.process.steps.align(run.steps.offsets.get(rank), run.steps.run if run.steps.has_ids else None)
         yield from self._finish(steps)
         if self._traces:
             yield from self._traces.of_ranks(alone)
@@ -178,11 +178,18 @@ class FollowedJob:
     def _compare(self, now: int) -> Iterator[Batch]:
         """The metrics at `now` (ns). Ranks whose data of this interval is missing count with their last report."""
         oldest = now - ns(self._config.window)
-        self._latest = {clock: one for clock, one in self._latest.items() if one.ranks and one.now > oldest}
-        ranks = {rank: report for one in self._latest.values() for rank, report in one.ranks.items()}
+        self._latest = {
+            clock: report_ for clock, report_ in self._latest.items() if report_.ranks and report_.now > oldest
+        }
+        ranks = {rank: report for comparison in self._latest.values() for rank, report in comparison.ranks.items()}
         since = now - ns(self._config.interval)
-        of_now = (one for one in self._latest.values() if one.now == now and one.is_whole)
-        present = {rank for one in of_now for rank, report in one.ranks.items() if report.process.last_seen >= since}
+        of_now = (comparison for comparison in self._latest.values() if comparison.now == now and comparison.is_whole)
+        present = {
+            rank
+            for comparison in of_now
+            for rank, report in comparison.ranks.items()
+            if report.process.last_seen >= since
+        }
         if self._is_over or self._answered.is_due(now):
             yield from self._answer(now)
         yield from self._report_hang(now)
@@ -194,13 +201,13 @@ class FollowedJob:
         times = compare({rank: report.window for rank, report in ranks.items()})
         report = JobReport(self._answered.answer, times, self._critical, len(present), self._size, self._since)
         metrics = report.metrics(now)
-        yield from self._end_gains([one for one in metrics if one.name == semconv.CAUSE_GAIN], now)
+        yield from self._end_gains([metric for metric in metrics if metric.name == semconv.CAUSE_GAIN], now)
         yield Batch(metrics=metrics_data(self._resource, metrics))
 
     def _report_hang(self, now: int) -> Iterator[Batch]:
         """Whether the job hangs. Its ranks are those of the current run, also the dead ones."""
         members = self._runs[-1].members.values()
-        ranks = [one.as_rank(now) for one in members if one.ended or not one.is_over(now)]
+        ranks = [member.as_rank(now) for member in members if member.ended or not member.is_over(now)]
         hang = list(self._hangs.report(ranks, self._size, self._resource, self._name, now))
         writer = MetricWriter({}, 0, now)
         writer.add(semconv.JOB_HUNG, [({}, int(self._hangs.hang is not None))])
@@ -217,21 +224,21 @@ class FollowedJob:
 
     def _answer(self, now: int) -> Iterator[Batch]:
         """The causes of the job; those of each rank if their steps have not met."""
-        processes = {rank: one.process for host in self._latest.values() for rank, one in host.ranks.items()}
-        measured = {rank: one.measured for rank, one in sorted(processes.items())}
+        processes = {rank: of_rank.process for host in self._latest.values() for rank, of_rank in host.ranks.items()}
+        measured = {rank: process.measured for rank, process in sorted(processes.items())}
         since = now - 3 * ns(self._config.window)
         before = self._answered.answer
         if len(measured) > 1:
-            found = answer_over_ranks(measured, self._meetings, self._size, since, before)
-            segments = sum(one.segments for one in measured.values())
-            if told := self._answered.add(found, now, segments, is_last=self._is_over):
+            new_answer = answer_over_ranks(measured, self._meetings, self._size, since, before)
+            segments = sum(ledger.segments for ledger in measured.values())
+            if told := self._answered.add(new_answer, now, segments, is_last=self._is_over):
                 yield answer_batch(told, self._resource, now)
         latest = self._answered.answer
         answer = None if latest and latest.unknown else latest
         if answer is None:
             for process in processes.values():
                 yield from process.answers(now)
-        changed = {rank for rank, one in processes.items() if one.judge(answer or one.answer)}
+        changed = {rank for rank, process in processes.items() if process.judge(answer or process.answer)}
         if answer is None:
             self._log.log_ranks(self._value, processes, changed)
         elif verdict_of(answer) != verdict_of(before):
@@ -240,7 +247,7 @@ class FollowedJob:
     def _finish(self, steps: list[JobStep]) -> Iterator[Batch]:
         for step in steps:
             self._add_path(step)
-            self._meetings.append({rank: one.met for rank, one in step.ranks.items()})
+            self._meetings.append({rank: step_.met for rank, step_ in step.ranks.items()})
         if self._traces:
             yield from self._traces.of_steps(steps, self._resource, self._size)
 

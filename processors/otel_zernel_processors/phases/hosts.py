@@ -172,7 +172,7 @@ def _with_spans(batch: Batch, spans: OtherSpans) -> Batch | None:
 def _joined(others: OtherSpans) -> TracesData:
     """The spans as one message."""
     data = TracesData()
-    for _, of_resource in groupby(others, key=lambda one: id(one[0])):
+    for _, of_resource in groupby(others, key=lambda item: id(item[0])):
         scopes = list(of_resource)
         resource = scopes[0][0]
         into = data.resource_spans.add(resource=resource.resource, schema_url=resource.schema_url)

@@ -71,7 +71,7 @@ class JobTraces:
             if some
         }
         for rank, (process, candidates) in sorted(chosen.items()):
-            others = [held_step for other, (_, some) in sorted(chosen.items()) if other != rank for held_step in some]
+            others = [held_step for rank_, (_, some) in sorted(chosen.items()) if rank_ != rank for held_step in some]
             links = {candidate.seed: _links(candidate, others) for candidate in candidates}
             yield from process.steps.traces(process.resource, candidates, links=links)
 
@@ -96,10 +96,14 @@ def _duration(step: JobStep) -> int:
     return max(of_rank.duration_ns for of_rank in step.ranks.values())
 
 
-def _links(one: TraceCandidate, others: Iterable[TraceCandidate]) -> list[TraceCandidate]:
+def _links(candidate: TraceCandidate, others: Iterable[TraceCandidate]) -> list[TraceCandidate]:
     """The steps of other ranks at the same time."""
-    step = one.closed.step
-    same = [other for other in others if other.closed.step.start < step.end and step.start < other.closed.step.end]
+    step = candidate.closed.step
+    same = [
+        candidate
+        for candidate in others
+        if candidate.closed.step.start < step.end and step.start < candidate.closed.step.end
+    ]
     return same[:_LINKS]
 
 

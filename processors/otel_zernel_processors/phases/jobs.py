@@ -93,7 +93,7 @@ class Jobs:
             current, replaced = _current(group)
             for job, ranks in _split(name, current, self._whole):
                 jobs[job] = ranks
-                former[job] = [one for one in replaced if (now := ranks.get(one[0])) and replaces(now, one[1])]
+                former[job] = [key for key in replaced if (now := ranks.get(key[0])) and replaces(now, key[1])]
         self._whole = {job.value for job in jobs if job.key == _LAUNCHER}
         return jobs, former
 
@@ -160,7 +160,7 @@ def _launcher_of(process: TrainingProcess) -> str:
 def _current(group: Iterable[TrainingProcess]) -> tuple[list[TrainingProcess], _Former]:
     """The processes that no other one with the same rank has replaced, and the others."""
     ranks = [(int(process.attributes[semconv.RANK]), process) for process in group]
-    latest = dict(sorted(ranks, key=lambda one: one[1].first_seen))
+    latest = dict(sorted(ranks, key=lambda rank: rank[1].first_seen))
     current = [process for rank, process in ranks if not replaces(latest[rank], process)]
     return current, [(rank, process) for rank, process in ranks if replaces(latest[rank], process)]
 

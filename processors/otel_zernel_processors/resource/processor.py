@@ -113,44 +113,44 @@ class DetectionSources:
 
 def detect_env(sources: DetectionSources, logger: Logger) -> Attributes:
     """`OTEL_RESOURCE_ATTRIBUTES` (`key=value,...`, percent-encoded) and `OTEL_SERVICE_NAME`."""
-    found: Attributes = {}
+    attributes: Attributes = {}
     for pair in filter(str.strip, sources.environ.get("OTEL_RESOURCE_ATTRIBUTES", "").split(",")):
         key, equals, value = pair.partition("=")
         if key.strip() and equals:
-            found[unquote(key.strip())] = unquote(value.strip())
+            attributes[unquote(key.strip())] = unquote(value.strip())
         else:
             logger.warning("Ignoring a part of OTEL_RESOURCE_ATTRIBUTES that is not key=value: %s", pair)
     if service := sources.environ.get("OTEL_SERVICE_NAME"):
-        found["service.name"] = service
-    return found
+        attributes["service.name"] = service
+    return attributes
 
 
 def detect_host(sources: DetectionSources, logger: Logger) -> Attributes:
     """The name, architecture and operating system of the machine, and its id if that is readable."""
     uname = sources.uname()
-    found: Attributes = {
+    attributes: Attributes = {
         "host.name": uname.node,
         "host.arch": _ARCHITECTURES.get(uname.machine.lower(), uname.machine.lower()),
         "os.type": uname.system.lower(),
     }
     try:
-        found["host.id"] = sources.machine_id.read_text().strip()
+        attributes["host.id"] = sources.machine_id.read_text().strip()
     except OSError:
         logger.debug("No host.id: cannot read %s", sources.machine_id)
-    return {key: value for key, value in found.items() if value}
+    return {key: value for key, value in attributes.items() if value}
 
 
 def detect_system(sources: DetectionSources, logger: Logger) -> Attributes:
     """The machine, with the attributes of `host` and a description of its operating system."""
     uname, release = sources.uname(), _os_release(sources.os_release)
-    found: Attributes = {
+    attributes: Attributes = {
         **detect_host(sources, logger),
         "os.name": release.get("NAME", ""),
         "os.version": release.get("VERSION_ID", ""),
         "os.description": f"{release.get('PRETTY_NAME', uname.system)} ({uname.system} {uname.node} {uname.release} "
         f"{uname.version} {uname.machine})",
     }
-    return {key: value for key, value in found.items() if value}
+    return {key: value for key, value in attributes.items() if value}
 
 
 def _os_release(path: Path) -> dict[str, str]:
@@ -222,11 +222,11 @@ class ResourceProcessor(Processor):
         return self.config.attributes if isinstance(self.config, ResourceConfig) else ()
 
     def _detected(self) -> Iterator[AttributeAction]:
-        found: Attributes = {}
+        attributes: Attributes = {}
         for name in reversed(self.config.detectors):
             detected = DETECTORS[name](self._sources, self.context.logger)
-            found.update(self._enabled(detected) if name == "system" else detected)
-        for key, value in found.items():
+            attributes.update(self._enabled(detected) if name == "system" else detected)
+        for key, value in attributes.items():
             yield AttributeAction(key=key, value=value, action="upsert" if self.config.override else "insert")
 
     def _enabled(self, detected: Attributes) -> Attributes:

@@ -55,12 +55,12 @@ class TransformConfig(ComponentConfig):
 
     def groups(self, signal: Signal) -> tuple[StatementGroup, ...]:
         """The groups of one signal."""
-        found: tuple[StatementGroup, ...] = {
+        statement_groups: tuple[StatementGroup, ...] = {
             "metrics": self.metric_statements,
             "traces": self.trace_statements,
             "logs": self.log_statements,
         }[signal]
-        return found
+        return statement_groups
 
     @model_validator(mode="after")
     def _does_something(self) -> "TransformConfig":

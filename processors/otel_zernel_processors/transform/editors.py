@@ -133,8 +133,8 @@ def _keep_keys(values: Values, call: FunctionCall) -> Edit:
 
 def _keep_matching_keys(values: Values, call: FunctionCall) -> Edit:
     target, pattern = _arguments(values, call, "attributes", "pattern")
-    found = Pattern(_text(values, call, pattern)).is_found_in
-    return _deleting(_attributes(values, call, target), lambda key: not found(key))
+    is_in_key = Pattern(_text(values, call, pattern)).is_found_in
+    return _deleting(_attributes(values, call, target), lambda key: not is_in_key(key))
 
 
 def _replace_pattern(values: Values, call: FunctionCall) -> Edit:

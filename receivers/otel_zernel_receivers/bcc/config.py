@@ -28,7 +28,7 @@ class LabelConfig(Section):
 
     @model_validator(mode="after")
     def _resolved_first(self) -> Self:
-        if late := [one.name for one in self.decoders[1:] if one.name in ("ksym", "syscall")]:
+        if late := [decoder.name for decoder in self.decoders[1:] if decoder.name in ("ksym", "syscall")]:
             raise ValueError(f"the decoder {late[0]} must be the first one")
         return self
 

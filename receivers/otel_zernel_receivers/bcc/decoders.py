@@ -76,7 +76,7 @@ def mapped(texts: Mapping[str | int, str], value: Raw) -> str:
 def matched(regexps: Sequence[str], value: Raw) -> str:
     """The value as text. Raises `Skipped` if no expression is found in it."""
     given = text(value)
-    if not any(re.search(one, given) for one in regexps):
+    if not any(re.search(regexp, given) for regexp in regexps):
         raise Skipped
     return given
 

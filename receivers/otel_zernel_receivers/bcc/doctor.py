@@ -31,6 +31,6 @@ def examine(config: BccConfig | None = None) -> Iterator[Finding]:
         return
     child.close()
     problems = answer.get("problems", ())
-    yield from (Finding("BCC", problem_sentence(one, python), ok=bad) for one in problems)
+    yield from (Finding("BCC", problem_sentence(problem, python), ok=bad) for problem in problems)
     if not problems:
         yield Finding("BCC", f"{python} has BCC and kernel headers", ok=True)

@@ -40,11 +40,11 @@ def counts(config: BucketsConfig, slots: Mapping[int, int]) -> list[int]:
     """The count of each bucket, from the values of the slots. The last bucket has no bound."""
     length = len(config.bounds) if config.type == "fixed" else config.max - config.min + 1
     first = 0 if config.type == "fixed" else config.min
-    found = [0] * (length + 1)
+    by_bucket = [0] * (length + 1)
     for slot, count in slots.items():
         if slot != config.sum_slot:
-            found[min(max(slot - first, 0), length)] += count
-    return found
+            by_bucket[min(max(slot - first, 0), length)] += count
+    return by_bucket
 
 
 Rows = Sequence[Sequence[Sequence[Any]]]
@@ -87,13 +87,13 @@ class MetricSeries:
 
         `drop` is called with the number of series above the limit.
         """
-        found, metric = self._summed(rows), self._metric()
-        for labels in [labels for labels in self._known if labels not in found]:
+        series, metric = self._summed(rows), self._metric()
+        for labels in [labels for labels in self._known if labels not in series]:
             self._end(metric, labels, time_ns)
-        if (over := len(found) - self.config.max_series) > 0:
-            found = self._within_limit(found)
+        if (over := len(series) - self.config.max_series) > 0:
+            series = self._within_limit(series)
             drop(over)
-        for labels, slots in found.items():
+        for labels, slots in series.items():
             self._add(metric, labels, slots, time_ns)
         self._last_ns = time_ns
         return metric
@@ -104,24 +104,24 @@ class MetricSeries:
             at = self.key.index(name)
             yield name, list({row[0][at] for row in rows})
 
-    def _within_limit(self, found: Mapping[Labels, Slots]) -> dict[Labels, Slots]:
+    def _within_limit(self, series: Mapping[Labels, Slots]) -> dict[Labels, Slots]:
         """Known series first: a series that comes and goes would be of no use."""
-        order = sorted(found, key=lambda labels: labels not in self._known)
-        return {labels: found[labels] for labels in order[: self.config.max_series]}
+        order = sorted(series, key=lambda labels: labels not in self._known)
+        return {labels: series[labels] for labels in order[: self.config.max_series]}
 
     def _summed(self, rows: Rows) -> dict[Labels, Slots]:
         slot_at = self.key.index(self.config.buckets.field) if self.config.type == "histogram" else None
         value_at = self.value.index(self.config.value)
         places = [(self.key.index(label.field), label.decoders) for label in self.config.labels]
-        found: dict[Labels, Slots] = {}
+        series: dict[Labels, Slots] = {}
         for key, value in rows:
             try:
                 labels = tuple(decoded(decoders, _field(key[at])) for at, decoders in places)
             except Skipped:
                 continue
-            slots, slot = found.setdefault(labels, {}), 0 if slot_at is None else key[slot_at]
+            slots, slot = series.setdefault(labels, {}), 0 if slot_at is None else key[slot_at]
             slots[slot] = slots.get(slot, 0) + value[value_at]
-        return found
+        return series
 
     def _add(self, metric: Metric, labels: Labels, slots: Slots, time_ns: int) -> None:
         point = getattr(metric, metric.WhichOneof("data") or "").data_points.add(time_unix_nano=time_ns)
@@ -201,7 +201,9 @@ def request(name: str, program: ProgramConfig) -> dict[str, Any]:
 def _resolved(program: ProgramConfig, table: str) -> dict[str, str]:
     """The fields of the table's key that the child decodes."""
     labels = [label for metric in program.metrics if metric.table == table for label in metric.labels]
-    return {one.field: one.decoders[0].name for one in labels if one.decoders and one.decoders[0].name in IN_CHILD}
+    return {
+        label.field: label.decoders[0].name for label in labels if label.decoders and label.decoders[0].name in IN_CHILD
+    }
 
 
 class LoadedTables:
@@ -228,7 +230,7 @@ class LoadedTables:
             series.restart(start_ns)
 
     def __iter__(self) -> Iterator[MetricSeries]:
-        return (one for of_table in self._series.values() for one in of_table)
+        return (series for of_table in self._series.values() for series in of_table)
 
     def _check(self, place: str, metric: BccMetricConfig, key: Sequence[str], value: Sequence[str]) -> None:
         for part, wanted, fields in (("key", metric.key_fields(), key), ("value", [metric.value], value)):

@@ -75,7 +75,7 @@ class ProgramSession:
 
     def _started(self) -> LoadedTables:
         """Starts a child, in which all tables are empty."""
-        self._programs = self._programs or [request(*one) for one in self._config.programs.items()]
+        self._programs = self._programs or [request(*item) for item in self._config.programs.items()]
         names = ", ".join(self._config.programs)
         self._context.logger.info("Compiling the BPF programs, which takes some seconds for each: %s", names)
         self._child = ChildProcess(self._line(self._config.python))
@@ -107,7 +107,7 @@ class ProgramSession:
 
     def _refused(self, answer: Mapping[str, Any]) -> Exception:
         """The error for an answer without the expected part."""
-        problems = [problem_sentence(one, self._config.python) for one in answer.get("problems", ())]
+        problems = [problem_sentence(problem, self._config.python) for problem in answer.get("problems", ())]
         if not problems:
             return ChildFailed("the BPF programs' process sent a message of an unknown form", "garbage")
         text = listed(self._context.path, problems)

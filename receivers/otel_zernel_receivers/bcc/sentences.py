@@ -39,7 +39,7 @@ def problem_sentence(problem: Mapping[str, Any], python: str) -> str:
 
 def listed(path: str, sentences: Sequence[str]) -> str:
     """All problems of the receiver at this path, one a line."""
-    return "\n".join(f"{path}{'::' if _has_key(one) else ': '}{one}" for one in sentences)
+    return "\n".join(f"{path}{'::' if _has_key(sentence) else ': '}{sentence}" for sentence in sentences)
 
 
 def _has_key(sentence: str) -> bool:

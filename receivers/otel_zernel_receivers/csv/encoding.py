@@ -74,14 +74,14 @@ class KnownRows:
         if max(len(self.points), *map(len, self._texts), 0) >= MAX_SERIES:
             self._clear()
         keys = self._keys(texts, rows)
-        found = [self._rows.get(key, -1) for key in keys]
-        if -1 in found:
+        indices = [self._rows.get(key, -1) for key in keys]
+        if -1 in indices:
             for index, row in enumerate(rows.tolist()):
-                if found[index] < 0:
-                    found[index] = self._add_row(keys[index], [text.values[text.codes[row]] for text in texts])
+                if indices[index] < 0:
+                    indices[index] = self._add_row(keys[index], [text.values[text.codes[row]] for text in texts])
             self.table = np.concatenate([self.table, np.array(self._added, _SERIES)])
             self._added = []
-        return np.array(found, np.int64)
+        return np.array(indices, np.int64)
 
     def find_percent(self, series: NDArray[np.int64], highest: NDArray[np.float64]) -> None:
         """Finds series of per cent by a highest number above 1. From now on, their numbers are divided by 100."""
@@ -159,14 +159,14 @@ class Templates:
         bounds = [*firsts.tolist(), len(series)]
         runs = np.stack([series, counts], axis=1)
         keys, width = runs.tobytes(), runs.itemsize * 2
-        found: list[ResourceTemplate] = []
+        used: list[ResourceTemplate] = []
         for begin, end in pairwise(bounds):
             key = keys[begin * width : end * width]
-            found.append(self._kept.get(key) or self._add(key, series[begin:end].tolist(), counts[begin:end].tolist()))
-        sizes = np.array([len(one.encoded) for one in found], np.int64)
+            used.append(self._kept.get(key) or self._add(key, series[begin:end].tolist(), counts[begin:end].tolist()))
+        sizes = np.array([len(template.encoded) for template in used], np.int64)
         places = np.repeat(np.cumsum(sizes) - sizes, np.diff(bounds))
-        message = bytearray().join([one.encoded for one in found])
-        return message, places + np.concatenate([one.begins for one in found])
+        message = bytearray().join([template.encoded for template in used])
+        return message, places + np.concatenate([template.begins for template in used])
 
     def _add(self, key: bytes, series: Sequence[int], counts: Sequence[int]) -> ResourceTemplate:
         template = self._kept[key] = self._encode(series, counts)
@@ -178,7 +178,7 @@ class Templates:
         resource, parts, begins, end = b"", list[bytes](), list[int](), 0
         for group, runs in groupby(zip(series, counts, strict=True), lambda run: self.known.group_of[run[0]]):
             resource, descriptor = self.known.groups[group]
-            points = [self.known.points[one] * count for one, count in runs]
+            points = [self.known.points[key_] * count for key_, count in runs]
             before, after = metric_around(descriptor, sum(map(len, points)))
             end += len(before)
             for of_series in points:

@@ -105,8 +105,8 @@ class Headers:
                 is_header[place], owner[place + is_torn :] = not is_torn, headers.index(new)
         if len(headers) == 1 and not is_header.any():
             return [Part(header, block)], header
-        parts = [(one, np.flatnonzero((owner == number) & ~is_header)) for number, one in enumerate(headers)]
-        return [Part(one, block.picked(places), places) for one, places in parts if len(places)], current
+        parts = [(header, np.flatnonzero((owner == number) & ~is_header)) for number, header in enumerate(headers)]
+        return [Part(layout, block.picked(places), places) for layout, places in parts if len(places)], current
 
     def _candidates(self, block: LineBlock, delimiter: str) -> Iterator[tuple[int, bytes, bool]]:
         """The lines that may be headers, and their index: rows usually begin with a number, headers never do.
@@ -138,7 +138,7 @@ class Headers:
             b"|".join(map(re.escape, names)),
             re.escape(mark),
         )
-        return [found.start() for found in re.finditer(cell, data, re.MULTILINE)]
+        return [match.start() for match in re.finditer(cell, data, re.MULTILINE)]
 
     def _torn(self, block: LineBlock, header: CsvHeader) -> Iterator[tuple[int, bytes, bool]]:
         """Headers behind a row that a killed logger has not ended, and the index of the line.
@@ -149,15 +149,18 @@ class Headers:
         for name in self._first_cells(header):
             if name not in data or (name + mark not in data and name + b'"' + mark not in data):
                 continue
-            for found in _names_to_the_end(name, header.delimiter).finditer(data):
-                place = int(np.searchsorted(block.ends, found.start(), "right"))
+            for match in _names_to_the_end(name, header.delimiter).finditer(data):
+                place = int(np.searchsorted(block.ends, match.start(), "right"))
                 start = int(block.ends[place - 1]) if place else 0
-                before = data[start : found.start()].lstrip(b' "')
+                before = data[start : match.start()].lstrip(b' "')
                 if before[:1].isdigit() or _number_cell(header.delimiter).search(before):
-                    yield place, b'"' * before.endswith(b'"') + found[0], True
+                    yield place, b'"' * before.endswith(b'"') + match[0], True
 
     def _first_cells(self, header: CsvHeader) -> set[bytes]:
-        names = {split_line(header.line.encode(), header.delimiter)[0], *(one.timestamp or "" for one in self.layouts)}
+        names = {
+            split_line(header.line.encode(), header.delimiter)[0],
+            *(layout.timestamp or "" for layout in self.layouts),
+        }
         return {name.strip(" #").encode() for name in names} - {b""}
 
     @cached_property

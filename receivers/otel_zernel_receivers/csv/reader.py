@@ -322,8 +322,8 @@ class CsvFileReader:
         if place and file.offset:
             yield from self.go_on(file.name, file.read, file.offset, resume)
             return
-        if resume is None and file.offset and (found := self._at_last_line(file)):
-            yield from self._blocks(file.name, *found)
+        if resume is None and file.offset and (at_last_line := self._at_last_line(file)):
+            yield from self._blocks(file.name, *at_last_line)
             return
         header = self._stored_header(file.name, place) if place else None
         file.rewind()

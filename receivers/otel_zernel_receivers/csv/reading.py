@@ -334,9 +334,9 @@ def _parsed(
 def _encoded(
     parsed: Iterator[tuple[ReadBlock, list[PlannedRows]] | None], converter: BlockConverter
 ) -> Generator[_ReadBatch | None, None, None]:
-    for one in parsed:
-        if one:
-            read, rows = one
+    for result in parsed:
+        if result:
+            read, rows = result
             yield _ReadBatch(converter.encode(read.block, rows), read.key, read.position)
         else:
             yield None

@@ -154,7 +154,9 @@ def _nothing_works(failures: Sequence[_Failure]) -> Finding:
     sentences = {failure.sentence for failure in failures}
     every = [reason for failure in failures for reason in failure.reasons]
     sentence = sentences.pop() if len(sentences) == 1 else explain(every)
-    return Finding("attaching", sentence, ok=False, details=tuple(line for one in failures for line in one.details))
+    return Finding(
+        "attaching", sentence, ok=False, details=tuple(line for failure in failures for line in failure.details)
+    )
 
 
 def _uses(scan: Scan, cost: ProbeCost | None, config: EbpfConfig) -> Iterator[Finding]:

@@ -136,7 +136,7 @@ class ProbedFiles:
         self._search.begin_all(used for used in used_files if self._is_new(used.identity))
         for searched in self._search.finished():
             self._add(searched)
-        for identity in [one for one, used_at in self._used_at.items() if used_at < now - KEPT]:
+        for identity in [identity for identity, used_at in self._used_at.items() if used_at < now - KEPT]:
             self._detach(identity)
         self._make_room({used.identity for used in used_files})
 
@@ -155,23 +155,23 @@ class ProbedFiles:
     def _room(self) -> int:
         return self._most - self.descriptors
 
-    def _make_room(self, found: Collection[FileIdentity]) -> None:
+    def _make_room(self, present: Collection[FileIdentity]) -> None:
         """If files have no room, takes the probes off files that no process uses now, the longest unused ones first."""
-        self._too_large = {identity: size for identity, size in self._too_large.items() if identity in found}
+        self._too_large = {identity: size for identity, size in self._too_large.items() if identity in present}
         self.without_room = len(self._too_large)
         wanted = min(self._too_large.values(), default=0)
-        for identity in sorted(self._sizes.keys() - found, key=lambda one: self._used_at.get(one, 0.0)):
+        for identity in sorted(self._sizes.keys() - present, key=lambda identity: self._used_at.get(identity, 0.0)):
             if self._room < wanted:
                 self._detach(identity)
 
     def missing_marks(self, scan: Scan) -> dict[int, frozenset[Mark]]:
         """The marks that are missing in the libraries of each process, by its pid in the collector's pid namespace."""
         missing = self._missing
-        found = {
+        marks_of = {
             process.own_pid: frozenset(mark for used in process.files for mark in missing.get(used.identity, ()))
             for process in scan.processes
         }
-        return {pid: marks for pid, marks in found.items() if marks}
+        return {pid: marks for pid, marks in marks_of.items() if marks}
 
     def with_mark(self, scan: Scan, library: MappedLibrary, mark: Mark) -> frozenset[int]:
         """The processes that use a probed library of this kind that has the mark, by own pid."""

@@ -46,7 +46,7 @@ class EbpfReceiver(Receiver):
     def forms(cls, config: EbpfConfig) -> DataForms:
         from otel_zernel_receivers.ebpf.emit.families import OPERATION_FAMILIES
 
-        histograms = {one.duration.name: None for one in OPERATION_FAMILIES.values()}
+        histograms = {family.duration.name: None for family in OPERATION_FAMILIES.values()}
         return DataForms(emits={"moving_bounds": tuple(histograms), "interval_spans": (semconv.INTERVAL,)})
 
     @classmethod

@@ -83,7 +83,7 @@ class Scanning:
         self._frameworks.log(scan.processes)
         self._silence.update(scan)
         self._identities.note_scan(scan)
-        self.pytorch = tuple(one.own_pid for one in scan.processes if one.framework is Framework.PYTORCH)
+        self.pytorch = tuple(process.own_pid for process in scan.processes if process.framework is Framework.PYTORCH)
         missing = self._files.missing_marks(scan)
         self._missing_marks = {pid: missing[pid] for pid in self._identities.without_workers(missing)}
         with_operators = self._files.with_mark(scan, MappedLibrary.TORCH_CPU, Mark.OPERATORS)

@@ -166,8 +166,8 @@ class Session:
         for loss, count in self._sampling.unexpected(readings.losses).items():
             self._context.drop(count, loss.name.lower())
         # /proc could not be read before they ended, so they may be selected or not.
-        unknown = (one for one in readings.series if not self._identities.is_identified(one.process))
-        if calls := sum(int(one.counts.sum()) for one in unknown):
+        unknown = (series for series in readings.series if not self._identities.is_identified(series.process))
+        if calls := sum(int(series.counts.sum()) for series in unknown):
             self._context.drop(calls, "unknown_process")
         if readings.lost_events:
             self._context.drop(sum(lost.number for lost in readings.lost_events.values()), "ring_full")

@@ -234,7 +234,7 @@ class ScrapersConfig(NamedSections):
     def configured(self) -> Sequence[OneScraperConfig]:
         """The scrapers that run."""
         every = (getattr(self, name) for name in type(self).model_fields)
-        return [one for one in every if one is not None]
+        return [scraper for scraper in every if scraper is not None]
 
 
 def _default_scrapers() -> ScrapersConfig:

@@ -31,9 +31,9 @@ def boot_time_ns() -> int:
 def portable_readers(scrapers: options.ScrapersConfig) -> list[Reader]:
     """The readers of the configured scrapers, as far as there is one."""
     return [
-        PsutilReader(one.enabled(), partial(_READS[one.scraper], one))
-        for one in scrapers.configured()
-        if one.scraper in _READS
+        PsutilReader(scraper.enabled(), partial(_READS[scraper.scraper], scraper))
+        for scraper in scrapers.configured()
+        if scraper.scraper in _READS
     ]
 
 
@@ -49,47 +49,49 @@ def _cpu(config: options.CpuConfig) -> Iterator[Reading]:
 
 
 def _memory(_: options.MemoryConfig) -> Iterator[Reading]:
-    found = psutil.virtual_memory()
-    for state, size in (("used", found.total - found.available), ("free", found.free)):
+    virtual_memory = psutil.virtual_memory()
+    for state, size in (("used", virtual_memory.total - virtual_memory.available), ("free", virtual_memory.free)):
         yield Reading("system.memory.usage", size, ((m.MEMORY_STATE, state),))
-        yield Reading("system.memory.utilization", size / found.total, ((m.MEMORY_STATE, state),))
-    yield Reading("system.memory.limit", found.total)
+        yield Reading("system.memory.utilization", size / virtual_memory.total, ((m.MEMORY_STATE, state),))
+    yield Reading("system.memory.limit", virtual_memory.total)
 
 
 def _disk(config: options.DiskConfig) -> Iterator[Reading]:
-    for name, found in psutil.disk_io_counters(perdisk=True).items():
+    for name, disk_io_counter in psutil.disk_io_counters(perdisk=True).items():
         if options.selects(config.include, config.exclude, name):
             for direction in ("read", "write"):
                 attributes = ((m.DEVICE, name), (m.DISK_DIRECTION, direction))
-                yield Reading("system.disk.io", getattr(found, f"{direction}_bytes"), attributes)
-                yield Reading("system.disk.operations", getattr(found, f"{direction}_count"), attributes)
-                yield Reading("system.disk.operation_time", getattr(found, f"{direction}_time") / 1000, attributes)
+                yield Reading("system.disk.io", getattr(disk_io_counter, f"{direction}_bytes"), attributes)
+                yield Reading("system.disk.operations", getattr(disk_io_counter, f"{direction}_count"), attributes)
+                yield Reading(
+                    "system.disk.operation_time", getattr(disk_io_counter, f"{direction}_time") / 1000, attributes
+                )
 
 
 def _filesystem(config: options.FilesystemConfig) -> Iterator[Reading]:
     for mount in psutil.disk_partitions(all=config.include_virtual_filesystems)[: config.max_filesystems]:
         if not options.selects(config.include_mount_points, config.exclude_mount_points, mount.mountpoint):
             continue
-        found = os.statvfs(mount.mountpoint)
+        statvfs = os.statvfs(mount.mountpoint)
         mode = "ro" if "ro" in mount.opts.split(",") else "rw"
         device, point, type_ = mount.device, mount.mountpoint, mount.fstype
         attributes = ((m.DEVICE, device), (m.MOUNT, point), (m.FS_MODE, mode), (m.FS_TYPE, type_))
-        used = found.f_blocks - found.f_bfree
-        for state, blocks in (("used", used), ("free", found.f_bavail)):
-            yield Reading("system.filesystem.usage", blocks * found.f_frsize, (*attributes, (m.FS_STATE, state)))
-        yield Reading("system.filesystem.limit", found.f_blocks * found.f_frsize, attributes)
-        yield Reading("system.filesystem.utilization", used / max(used + found.f_bavail, 1), attributes)
+        used = statvfs.f_blocks - statvfs.f_bfree
+        for state, blocks in (("used", used), ("free", statvfs.f_bavail)):
+            yield Reading("system.filesystem.usage", blocks * statvfs.f_frsize, (*attributes, (m.FS_STATE, state)))
+        yield Reading("system.filesystem.limit", statvfs.f_blocks * statvfs.f_frsize, attributes)
+        yield Reading("system.filesystem.utilization", used / max(used + statvfs.f_bavail, 1), attributes)
 
 
 def _network(config: options.NetworkConfig) -> Iterator[Reading]:
-    for name, found in psutil.net_io_counters(pernic=True).items():
+    for name, net_io_counter in psutil.net_io_counters(pernic=True).items():
         if options.selects(config.include, config.exclude, name):
             for direction, word, short in (("receive", "recv", "in"), ("transmit", "sent", "out")):
                 attributes = ((m.INTERFACE, name), (m.NET_DIRECTION, direction))
-                yield Reading("system.network.io", getattr(found, f"bytes_{word}"), attributes)
-                yield Reading("system.network.packet.count", getattr(found, f"packets_{word}"), attributes)
-                yield Reading("system.network.packet.dropped", getattr(found, f"drop{short}"), attributes)
-                yield Reading("system.network.errors", getattr(found, f"err{short}"), attributes)
+                yield Reading("system.network.io", getattr(net_io_counter, f"bytes_{word}"), attributes)
+                yield Reading("system.network.packet.count", getattr(net_io_counter, f"packets_{word}"), attributes)
+                yield Reading("system.network.packet.dropped", getattr(net_io_counter, f"drop{short}"), attributes)
+                yield Reading("system.network.errors", getattr(net_io_counter, f"err{short}"), attributes)
 
 
 def _load(config: options.LoadConfig) -> Iterator[Reading]:
@@ -99,8 +101,8 @@ def _load(config: options.LoadConfig) -> Iterator[Reading]:
 
 
 def _paging(_: options.PagingConfig) -> Iterator[Reading]:
-    found = psutil.swap_memory()
-    for state, size in (("used", found.used), ("free", found.free)) if found.total else ():
+    swap_memory = psutil.swap_memory()
+    for state, size in (("used", swap_memory.used), ("free", swap_memory.free)) if swap_memory.total else ():
         yield Reading("system.paging.usage", size, ((m.DEVICE, "swap"), (m.PAGING_STATE, state)))
 
 

@@ -18,7 +18,9 @@ from otel_zernel_receivers.host.metrics import METRICS
 from otel_zernel_receivers.host.reading import ManySubjectsReader, PointAttributes, Reader, Reading, Subject
 
 SCOPE = otlp.Scope("otel_zernel_receivers.host")
-_DESCRIPTORS = {name: otlp.Descriptor(name, one.unit, one.kind, one.description) for name, one in METRICS.items()}
+_DESCRIPTORS = {
+    name: otlp.Descriptor(name, metric.unit, metric.kind, metric.description) for name, metric in METRICS.items()
+}
 _Series = tuple[str, PointAttributes]
 
 
@@ -45,7 +47,7 @@ class SubjectEncoder:
         self._series = series
         if not points:
             return Batch()
-        metrics = [otlp.encode_metric(_DESCRIPTORS[name], b"".join(found)) for name, found in points.items()]
+        metrics = [otlp.encode_metric(_DESCRIPTORS[name], b"".join(point)) for name, point in points.items()]
         encoded = otlp.encode_resource_metrics(self._resource, SCOPE, metrics)
         return Batch.encoded("metrics", encoded, sum(map(len, points.values())))
 
@@ -81,7 +83,9 @@ class HostReceiver(Scraper):
         self._refresh()
         problems: list[str] = []
         time_ns = self.context.clock.time_ns()
-        readings = [one for reader in self._readers if isinstance(reader, Reader) for one in _read(reader, problems)]
+        readings = [
+            reading for reader in self._readers if isinstance(reader, Reader) for reading in _read(reader, problems)
+        ]
         batches = [machine.encode(readings, time_ns)]
         for reader in self._readers:
             if isinstance(reader, ManySubjectsReader):
@@ -93,16 +97,16 @@ class HostReceiver(Scraper):
 
     def _others_of(self, reader: ManySubjectsReader, problems: list[str], time_ns: int) -> list[Batch]:
         """The batches of all subjects, and of those that are gone: their series end."""
-        found: dict[Subject, list[Reading]] = {}
+        readings_of: dict[Subject, list[Reading]] = {}
         try:
-            found.update((subject, _enabled(readings, reader)) for subject, readings in reader.read_all(problems))
+            readings_of.update((subject, _enabled(readings, reader)) for subject, readings in reader.read_all(problems))
         except (OSError, *_UNKNOWN_FORM) as error:
             problems.append(_failed(reader, error))
         batches = []
-        for subject, readings in found.items():
+        for subject, readings in readings_of.items():
             encoder = self._others.setdefault(subject, SubjectEncoder(subject))
             batches.append(encoder.encode(readings, time_ns))
-        ended = self._others.keys() - found.keys()
+        ended = self._others.keys() - readings_of.keys()
         return batches + [self._others.pop(gone).encode((), time_ns) for gone in ended]
 
     def _open(self) -> SubjectEncoder:
@@ -139,7 +143,7 @@ def _read(reader: Reader, problems: list[str]) -> list[Reading]:
 
 
 def _enabled(readings: list[Reading], reader: Reader | ManySubjectsReader) -> list[Reading]:
-    return [one for one in readings if one.metric in reader.enabled]
+    return [reading for reading in readings if reading.metric in reader.enabled]
 
 
 def _failed(reader: Reader | ManySubjectsReader, error: Exception) -> str:

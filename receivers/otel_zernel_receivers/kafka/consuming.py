@@ -59,7 +59,7 @@ def decode_record(
 
 def chosen_headers(headers: Headers | None, names: Sequence[str]) -> Headers:
     """The headers with these names."""
-    return [one for one in headers or () if one[0] in names] if names else ()
+    return [header for header in headers or () if header[0] in names] if names else ()
 
 
 def _with_attributes(signal: Signal, encoded: bytes, headers: Headers) -> bytes:
@@ -212,7 +212,7 @@ class ConsumerThread:
         if is_full != self._is_paused:
             self._is_paused = is_full
             change = consumer.pause if is_full else consumer.resume
-            change([one for one in consumer.assignment() if self._topics.signal_of(one.topic)])
+            change([partition for partition in consumer.assignment() if self._topics.signal_of(partition.topic)])
 
     def _take_messages(self, consumer: "Consumer", messages: "Sequence[Message]") -> None:
         open_fetches: dict[str, Fetch] = {}
@@ -307,7 +307,9 @@ class ConsumerThread:
     # Changes of the group. librdkafka commits the stored offsets when these functions have returned.
 
     def _assigned(self, consumer: "Consumer", partitions: "list[Offset]") -> None:
-        paused = [one for one in partitions if self._is_paused or not self._topics.signal_of(one.topic)]
+        paused = [
+            partition for partition in partitions if self._is_paused or not self._topics.signal_of(partition.topic)
+        ]
         if paused:  # the poll that called this must not return their records
             is_cooperative = "cooperative-sticky" in self._config.group_rebalance_strategies
             (consumer.incremental_assign if is_cooperative else consumer.assign)(partitions)
@@ -355,8 +357,8 @@ def _leave_group(consumer: "Consumer") -> None:
 
 
 def _places(partitions: "Iterable[Offset]") -> set[TopicPartition]:
-    return {(one.topic, one.partition) for one in partitions}
+    return {(partition.topic, partition.partition) for partition in partitions}
 
 
 def _names(partitions: "Iterable[Offset]") -> str:
-    return ", ".join(sorted(f"{one.topic}[{one.partition}]" for one in partitions))
+    return ", ".join(sorted(f"{partition.topic}[{partition.partition}]" for partition in partitions))

@@ -140,7 +140,7 @@ class Fetches:
 def batch_of_parts(signal: Signal, parts: Iterable[FetchedPart]) -> Batch:
     """One batch: the concatenation of encoded messages is the encoding of the joined message."""
     parts = list(parts)
-    seen = {one for part in parts for one in part.temporalities}
+    seen = {temporality for part in parts for temporality in part.temporalities}
     data = b"".join(value for part in parts for value in part.values)
     known = seen if signal == "metrics" else None
     return Batch.encoded(signal, data, sum(part.items for part in parts), known)

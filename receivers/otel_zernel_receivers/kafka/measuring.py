@@ -110,9 +110,9 @@ class ConsumerMetrics:
         """Reads the ends of the partitions that the client knows from its last fetch: no request."""
         for offset in consumer.position(consumer.assignment()):
             place = offset.topic, offset.partition
-            found: Any = consumer.get_watermark_offsets(offset, cached=True)
-            if place not in self._assigned or not found or found[1] < 0:
+            watermark_offsets: Any = consumer.get_watermark_offsets(offset, cached=True)
+            if place not in self._assigned or not watermark_offsets or watermark_offsets[1] < 0:
                 continue
             end = self._ends.get(place, offset.offset)
             if end >= 0:
-                self._gauges.lags[place] = max(0, found[1] - end)
+                self._gauges.lags[place] = max(0, watermark_offsets[1] - end)

@@ -77,11 +77,11 @@ class DeadLetters:
             except Retryable:
                 await asyncio.sleep(_WAIT)
                 continue
-            lost = [one for one in undelivered if not is_retriable(one.error.code())]
-            waiting = [one.message for one in undelivered if is_retriable(one.error.code())]
+            lost = [message for message in undelivered if not is_retriable(message.error.code())]
+            waiting = [message.message for message in undelivered if is_retriable(message.error.code())]
             self._lose(lost)
-            for record in {id(one): one.source for one in rest}.values():
-                if not any(one.message.source is record for one in undelivered):
+            for record in {id(message): message.source for message in rest}.values():
+                if not any(message.message.source is record for message in undelivered):
                     self._metrics.undecodable(record.topic, "dead_letter", 1)
             if rest := waiting:
                 self._context.logger.warning(
@@ -96,7 +96,7 @@ class DeadLetters:
             self._context.logger.warning(
                 "The dead-letter topic %s refuses a record: %s", self._topic, kafka_reason(lost[0].error)
             )
-            self._drop([one.message.source for one in lost])
+            self._drop([message.message.source for message in lost])
 
     def _drop(self, records: Sequence[UndecodableRecord]) -> None:
         if records:

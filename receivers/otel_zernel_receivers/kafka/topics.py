@@ -28,10 +28,10 @@ class Topics:
             signal: _Reader(config.topics_of(signal)) for signal in STABLE_SIGNALS if signal in set(signals)
         }
         self._found: dict[str, Signal | None] = {}
-        for signal, other in combinations(self._readers, 2):
-            for topic in self._readers[signal].names & self._readers[other].names:
+        for signal, second in combinations(self._readers, 2):
+            for topic in self._readers[signal].names & self._readers[second].names:
                 raise SharedTopic(
-                    f"the topic {topic} has {signal} or {other}, not both: set {signal}::topics or {other}::topics"
+                    f"the topic {topic} has {signal} or {second}, not both: set {signal}::topics or {second}::topics"
                 )
 
     @property
@@ -46,7 +46,7 @@ class Topics:
         A client that ignores a topic of another member could not assign it, as the leader of its group.
         """
         lists = [reader.config.exclude_topics for reader in self._readers.values()]
-        return [pattern for pattern in lists[0] if all(pattern in one for one in lists[1:])] if lists else []
+        return [pattern for pattern in lists[0] if all(pattern in list_ for list_ in lists[1:])] if lists else []
 
     def signal_of(self, topic: str) -> Signal | None:
         """The signal of a topic: that of its name, else of the first pattern. None if every signal excludes it."""

@@ -150,9 +150,11 @@ class HttpConfig(ProtocolConfig):
     @field_validator("compression_algorithms", mode="before")
     @classmethod
     def _compression_is_possible(cls, value: Any) -> Any:
-        for one in value if isinstance(value, list | tuple) else ():
-            if one not in COMPRESSIONS:
-                raise ValueError(f"{one!r} is not supported; use some of {', '.join(filter(None, COMPRESSIONS))}")
+        for compression in value if isinstance(value, list | tuple) else ():
+            if compression not in COMPRESSIONS:
+                raise ValueError(
+                    f"{compression!r} is not supported; use some of {', '.join(filter(None, COMPRESSIONS))}"
+                )
         return value
 
     @model_validator(mode="after")

@@ -36,11 +36,11 @@ async def resolve(config: ProtocolConfig, setting: str) -> Address | Path:
         return Address(host, port)  # both families
     loop = asyncio.get_running_loop()
     try:
-        found = await loop.getaddrinfo(host, port, family=_FAMILIES[config.transport], type=socket.SOCK_STREAM)
+        getaddrinfo = await loop.getaddrinfo(host, port, family=_FAMILIES[config.transport], type=socket.SOCK_STREAM)
     except OSError as error:
         reason = error.strerror or error
         raise CannotStart(f"{setting}: cannot resolve {config.endpoint}: {reason}; check the host name") from error
-    best = min(found, key=lambda one: one[0] != socket.AF_INET)
+    best = min(getaddrinfo, key=lambda address: address[0] != socket.AF_INET)
     return Address(str(best[4][0]), port)
 
 

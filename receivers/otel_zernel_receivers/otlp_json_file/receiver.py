@@ -207,14 +207,14 @@ class OtlpJsonFileReceiver(Receiver):
         names, pace = self._expand(), self._pace()
         while True:
             pace.restart()
-            found = False
+            has_waited = False
             for name in names:
                 for due in self._read(name, pace, problems):
-                    found = found or (due is not None and due.batch.item_count > 0)
+                    has_waited = has_waited or (due is not None and due.batch.item_count > 0)
                     yield due
             if not self.config.loop:
                 return
-            if not found:
+            if not has_waited:
                 yield None  # without this pause, files without a valid record would be read in a busy loop
 
     def _pace(self) -> Pace:

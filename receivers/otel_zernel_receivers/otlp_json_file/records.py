@@ -116,12 +116,12 @@ def find_frame(buffer: bytearray, start: int) -> int:
     If there are none, the offset of the last bytes, which are too few to decide.
     """
     end = max(start, len(buffer) - _LOOK + 1)
-    for found in _FRAME.finditer(buffer, start):
-        if found.start() >= end:
+    for frame in _FRAME.finditer(buffer, start):
+        if frame.start() >= end:
             break
-        size = int.from_bytes(found[1], "big")
-        if size <= MAX_RECORD and (found[2] != b"\n" or _fits(buffer, found.start() + _PREFIX, size)):
-            return found.start()
+        size = int.from_bytes(frame[1], "big")
+        if size <= MAX_RECORD and (frame[2] != b"\n" or _fits(buffer, frame.start() + _PREFIX, size)):
+            return frame.start()
     return end
 
 

@@ -39,7 +39,7 @@ class ZernelConfig(ComponentConfig):
             is_usable = url.scheme in ("ws", "wss") and bool(url.hostname) and url.port != 0 and not url.fragment
         except ValueError:
             is_usable = False
-        if not is_usable or not endpoint.isascii() or any(one <= " " for one in endpoint):
+        if not is_usable or not endpoint.isascii() or any(character <= " " for character in endpoint):
             raise ValueError(f"{shown_url(endpoint)!r} is not the URL of a feed; write ws://host:9092")
         if url.username or url.password:
             raise ValueError("the URL must not have a user or a password; set auth::authenticator: basicauth")

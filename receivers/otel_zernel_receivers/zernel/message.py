@@ -42,17 +42,17 @@ class FeedMessage:
 def read_message(data: bytes) -> FeedMessage:
     """Reads a message. Bytes that are not UTF-8 cost the items that they are in. Raises `UnreadableMessage`."""
     try:
-        found = json.loads(data.decode(errors="replace"))
+        loads = json.loads(data.decode(errors="replace"))
     except (ValueError, RecursionError):
         raise UnreadableMessage from None
-    if not isinstance(found, dict):
+    if not isinstance(loads, dict):
         raise UnreadableMessage
     message = FeedMessage()
-    _read_memory(found.get("gpu_utilization"), message)
+    _read_memory(loads.get("gpu_utilization"), message)
     for name in _LATENCIES:
-        if amount := _amount(found.get(name), message):
+        if amount := _amount(loads.get(name), message):
             message.latencies[name] = amount
-    message.last_update_ms = _amount(found.get("last_update_ms"), message)
+    message.last_update_ms = _amount(loads.get("last_update_ms"), message)
     return message
 
 

@@ -103,11 +103,11 @@ def _numbers(message: FeedMessage) -> Iterator[tuple[_SeriesKey, float]]:
 
 
 def _summaries(message: FeedMessage) -> _Summaries:
-    found: _Summaries = {}
+    summaries: _Summaries = {}
     for name, value in message.latencies.items():
         of = _LATENCIES[name]
-        found.setdefault(of.series, {})[of.quantile] = value / of.unit
-    return found
+        summaries.setdefault(of.series, {})[of.quantile] = value / of.unit
+    return summaries
 
 
 def _metric(scope: Any, of: Descriptor) -> Metric:

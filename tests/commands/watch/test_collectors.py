@@ -51,14 +51,14 @@ def recorded_job() -> str:
     """The data of a job of four ranks, with a straggler."""
     job = GeneratedJob(RANKS, time.time_ns() - SECONDS * SECOND, straggler=STRAGGLER)
     batches = [batch for second in job.seconds(SECONDS) for batch in second]
-    lines = [to_json(one.metrics) if "metrics" in one.signals else to_json(one.spans) for one in batches]
+    lines = [to_json(batch.metrics) if "metrics" in batch.signals else to_json(batch.spans) for batch in batches]
     return "".join(line.decode() + "\n" for line in lines)
 
 
 async def live_state(port: int) -> dict[str, Any]:
     async with httpx.AsyncClient(timeout=PATIENCE) as client:
-        found: dict[str, Any] = (await client.get(f"http://localhost:{port}/api/live")).json()
-        return found
+        json: dict[str, Any] = (await client.get(f"http://localhost:{port}/api/live")).json()
+        return json
 
 
 async def whole_state(port: int) -> dict[str, Any]:

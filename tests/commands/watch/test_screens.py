@@ -444,9 +444,14 @@ def test_the_readme_describes_every_option() -> None:
 
     parser = argparse.ArgumentParser()
     WatchCommand().add_arguments(parser)
-    options = [one for action in parser._actions for one in action.option_strings if one.startswith("--")]
+    options = [
+        option_string
+        for action in parser._actions
+        for option_string in action.option_strings
+        if option_string.startswith("--")
+    ]
     readme = README.read_text("utf-8")
-    assert [one for one in options if one != "--help" and f"`{one}" not in readme] == []
+    assert [option for option in options if option != "--help" and f"`{option}" not in readme] == []
 
 
 def test_a_hang_precedes_a_cause() -> None:

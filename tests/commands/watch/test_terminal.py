@@ -156,12 +156,12 @@ async def test_a_dumb_terminal_gets_one_plain_table(tmux: Tmux, run: str) -> Non
 
 def _pid_of(word: str) -> int:
     """The process of the command, by its last argument."""
-    found = [
+    ints = [
         int(path.parent.name)
         for path in Path("/proc").glob("[0-9]*/cmdline")
         if _words(path)[1:2] == [PROGRAM] and _words(path)[-1:] == [word]
     ]
-    (pid,) = found
+    (pid,) = ints
     return pid
 
 

@@ -126,7 +126,7 @@ class Tab:
         thrown = [event["params"] for event in self.events if event.get("method") == "Runtime.exceptionThrown"]
         return [
             *(str(one["args"]) for one in logged if one["type"] in ("error", "warning", "assert")),
-            *(one["text"] for one in entries if one["level"] in ("error", "warning")),
+            *(entry["text"] for entry in entries if entry["level"] in ("error", "warning")),
             *(str(one["exceptionDetails"]) for one in thrown),
         ]
 

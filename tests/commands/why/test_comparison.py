@@ -119,7 +119,9 @@ def test_causes_are_new_gone_larger_or_the_same() -> None:
     answer = replace(SLOW, causes=(grown, replace(LATE, rank=3)))
     after = replace(after, jobs=(replace(after.jobs[0], answer=answer),))
     [job] = compared(report_tree(before), report_tree(after))
-    changes = {one.name: (one.before and one.before.mean, one.after and one.after.mean) for one in job.causes}
+    changes = {
+        cause.name: (cause.before and cause.before.mean, cause.after and cause.after.mean) for cause in job.causes
+    }
     assert changes == {
         "data loading: runs Python": (0.0124, 0.020),
         "straggler, rank 1": (0.0034, None),

@@ -271,7 +271,7 @@ def test_notes_on_skipped_processes_stay_in_the_report_on_a_job_without_all_its_
 
 def test_a_pid_chooses_its_whole_job() -> None:
     state = seen("gloo, DDP, a late rank", is_job=True)
-    pids = sorted(one.pid for one in state.processes)
+    pids = sorted(process.pid for process in state.processes)
     [job] = report_on(state, JobChoice(pid=pids[0]), circumstances()).jobs
     assert [rank.pid for rank in job.ranks] == pids
     assert report_on(state, JobChoice(pid=1), circumstances()).jobs == ()

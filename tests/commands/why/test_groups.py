@@ -21,14 +21,14 @@ def process(pid: int, rank: int | None = None, parent: int = 7, service: str = "
 
 def test_ranks_of_one_launcher_are_one_job_before_their_comparison() -> None:
     groups = groups_of([process(1, 0), process(2, 1), process(3, 0, parent=8), process(4)], NO_JOBS)
-    assert [[one.pid for one in group.processes] for group in groups] == [[1, 2], [3], [4]]
+    assert [[process.pid for process in group.processes] for group in groups] == [[1, 2], [3], [4]]
 
 
 def test_of_a_restarted_rank_the_one_that_trains_most_counts() -> None:
     restarted = process(3, 1)
     restarted.steps.take(("training", "loader"), 90)
     [group] = groups_of([process(1, 0), process(2, 1), restarted], NO_JOBS)
-    assert [one.pid for one in group.processes] == [1, 3]
+    assert [process.pid for process in group.processes] == [1, 3]
 
 
 def test_a_process_without_steps_is_no_job() -> None:
@@ -57,4 +57,4 @@ def test_the_ranks_of_a_compared_job_are_together() -> None:
     state = seen("gloo, DDP, a late rank", is_job=True)
     [group] = groups_of(state.processes, state.jobs)
     assert group.job is not None
-    assert [one.rank for one in group.processes] == [0, 1]
+    assert [process.rank for process in group.processes] == [0, 1]

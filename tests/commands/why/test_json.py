@@ -60,10 +60,10 @@ def test_a_cause_has_all_that_a_program_needs() -> None:
         "evidence": [{"text": one.text, "value": one.value, "unit": one.unit} for one in TOKENIZES.evidence],
         "advice": list(TOKENIZES.advice),
         "code": ["train.py:42 tokenize", "data/text.py:118 Corpus.clean", "train.py:61 main"],
-        "lines": [{"line": one.line, "call": one.call, "seconds": one.seconds} for one in CODED.lines],
+        "lines": [{"line": line.line, "call": line.call, "seconds": line.seconds} for line in CODED.lines],
     }
     assert [cause["rank"] for cause in job["causes"]] == [None, 1]
-    assert [cause["gain"] for cause in job["causes"]] == sorted((one.gain for one in SLOW.causes), reverse=True)
+    assert [cause["gain"] for cause in job["causes"]] == sorted((cause.gain for cause in SLOW.causes), reverse=True)
     assert (job["verdict"], job["hung"], job["device"], job["best"]) == ("input_bound", None, None, SLOW.best)
     assert job["hidden"] == [{"position": "after_step", "activity": "socket", "rank": 0, "time": 0.0021}]
     assert (job["ranks_seen"], job["world_size"]) == (2, 2)

@@ -115,7 +115,7 @@ async def test_a_slow_loader_is_named_in_text_json_and_page(tmp_path: Path) -> N
             [job] = json.loads(output)["jobs"]
             sleeps = next((row["per_step"] for row in job["time"] if is_of_sleeps(row)), 0.0)
             causes = [one for one in job["causes"] if is_of_sleeps(one)]
-            if [one["gain"] for one in causes] == pytest.approx([sleeps], rel=0.3):
+            if [cause["gain"] for cause in causes] == pytest.approx([sleeps], rel=0.3):
                 break
         text_status, text, _ = await why("--job", "slow_loader.py", "--for", "5s")
     assert job["title"] == "slow_loader.py"

@@ -43,8 +43,8 @@ def shown(tab: Tab, folder: Path, result: WhyReport, width: int = 1200, theme: s
 
 
 def texts(tab: Tab, selector: str) -> list[str]:
-    found: list[str] = tab.evaluate(f"[...document.querySelectorAll({selector!r})].map((one) => one.textContent)")
-    return found
+    evaluate: list[str] = tab.evaluate(f"[...document.querySelectorAll({selector!r})].map((one) => one.textContent)")
+    return evaluate
 
 
 def test_the_numbers_are_those_of_the_report(browser: tuple[Tab, Path]) -> None:

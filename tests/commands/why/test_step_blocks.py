@@ -28,7 +28,7 @@ def test_a_long_watch_has_few_blocks_that_lose_nothing() -> None:
         state.add(points("zernel.steps", [({"zernel.step.kind": "training"}, 10 * report)], PROCESS), 0.0)
         blocks.take(state)
     [process] = state.processes
-    found = blocks.of(process)
-    assert len(found) <= 64
-    assert sum(block.steps for block in found) == 10_000
-    assert sum(block.seconds for block in found) == 1000.0
+    of = blocks.of(process)
+    assert len(of) <= 64
+    assert sum(block.steps for block in of) == 10_000
+    assert sum(block.seconds for block in of) == 1000.0

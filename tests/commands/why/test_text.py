@@ -107,7 +107,9 @@ def test_the_json_has_the_numbers_of_the_report(name: str) -> None:
     assert tree["jobs"][0]["why"] == job.diagnosis.sentence
     assert tree["jobs"][0]["step"]["p99"] == job.steps.p99
     rows = [(row["position"], row["activity"], row["per_step"]) for row in tree["jobs"][0]["time"]]
-    assert rows == [(at.position, one.activity, one.per_step) for at in job.times for one in at.activities]
+    assert rows == [
+        (at.position, activity.activity, activity.per_step) for at in job.times for activity in at.activities
+    ]
     assert [row["lateness"] for row in tree["jobs"][0]["ranks"]] == [row.lateness for row in job.ranks]
     assert tree["not_seen"] == list(result.notes)
 

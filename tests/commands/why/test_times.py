@@ -28,7 +28,7 @@ def process(steps: int = 10, **ledger: float) -> SeenProcess:
 def test_positions_are_in_the_order_of_a_step_and_activities_by_their_time() -> None:
     [load, forward] = position_times([process(forward__python=1.0, load__file=2.0, load__python=5.0)])
     assert (load.position, load.phase, load.per_step, load.share) == ("load", "data_loading", 0.7, 0.875)
-    assert [(one.activity, one.per_step) for one in load.activities] == [("python", 0.5), ("file", 0.2)]
+    assert [(activity.activity, activity.per_step) for activity in load.activities] == [("python", 0.5), ("file", 0.2)]
     assert (forward.position, forward.phase) == ("forward", "gpu_compute")
 
 

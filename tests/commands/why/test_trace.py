@@ -58,7 +58,9 @@ def test_each_rank_is_a_process_whose_thread_has_steps_with_their_parts() -> Non
     tracks = {
         one.track_descriptor.uuid: one.track_descriptor for one in trace.packet if one.HasField("track_descriptor")
     }
-    processes = {one.process.pid: one.process.process_name for one in tracks.values() if one.HasField("process")}
+    processes = {
+        track.process.pid: track.process.process_name for track in tracks.values() if track.HasField("process")
+    }
     assert processes == {rank.pid: f"train.py, rank {rank.rank}" for rank in jobs[0].ranks}
     found = nested(trace)
     assert {tracks[tracks[uuid].parent_uuid].process.pid for uuid in found} == processes.keys()
@@ -81,11 +83,11 @@ def test_times_are_those_of_the_clock_that_the_trace_declares() -> None:
     snapshot = trace.packet[0].clock_snapshot
     assert snapshot.primary_trace_clock == BUILTIN_CLOCK_REALTIME
     events = [one for one in trace.packet if one.HasField("track_event")]
-    assert {one.timestamp_clock_id for one in events} == {BUILTIN_CLOCK_REALTIME}
-    assert min(one.timestamp for one in events) == snapshot.clocks[0].timestamp
+    assert {event.timestamp_clock_id for event in events} == {BUILTIN_CLOCK_REALTIME}
+    assert min(event.timestamp for event in events) == snapshot.clocks[0].timestamp
     assert {one.trusted_packet_sequence_id for one in trace.packet} == {1}
     bars = jobs[0].ranks[0].bars
-    assert min(one.timestamp for one in events) == min(bar.start_ns for bar in bars)
+    assert min(event.timestamp for event in events) == min(bar.start_ns for bar in bars)
 
 
 def test_only_the_jobs_of_the_report_are_in_the_trace() -> None:
@@ -123,7 +125,7 @@ def test_a_trace_is_bounded() -> None:
 
 def test_spans_of_others_make_no_slices() -> None:
     batch = processed("AdamW")[-1].copy()
-    for scope in (scope for one in batch.edit_spans().resource_spans for scope in one.scope_spans):
+    for scope in (scope for resource_span in batch.edit_spans().resource_spans for scope in resource_span.scope_spans):
         scope.scope.name = "other"
     slices = Slices()
     slices.take(batch)

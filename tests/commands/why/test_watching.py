@@ -159,7 +159,7 @@ async def test_batches_are_collected_and_left_as_they_are() -> None:
     for batch in batches:
         await exporter.export(batch)  # type: ignore[attr-defined]  # it is an exporter
     assert [(batch.bytes_of("metrics"), batch.bytes_of("traces")) for batch in batches] == before
-    assert [one.trained for one in state.processes] == [40]
+    assert [process.trained for process in state.processes] == [40]
 
 
 def test_only_a_reading_of_the_probes_says_that_they_are_in_place() -> None:
@@ -224,7 +224,7 @@ def test_a_terminal_gets_one_line_that_is_removed_at_the_end() -> None:
 
 def test_it_knows_when_all_processes_of_the_chosen_jobs_have_ended() -> None:
     state = seen("gloo, DDP, a late rank", is_job=True)
-    running = {one.pid for one in state.processes}
+    running = {process.pid for process in state.processes}
     progress = WatchProgress(io.StringIO(), state, JobChoice(), running.__contains__)
     assert progress.has_steps()
     assert not progress.has_ended()

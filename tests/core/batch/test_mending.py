@@ -79,7 +79,7 @@ def test_a_deep_value_keeps_what_is_above_the_limit(levels: int, kind: str, size
     text = str(given.metrics)
     assert (f"nested more than {DEEPEST} levels" in text) != ("inside" in text)
     assert given.point_count == 1
-    (points,) = [one.gauge.data_points for one in given.metrics.resource_metrics[0].scope_metrics[0].metrics]
+    (points,) = [metric.gauge.data_points for metric in given.metrics.resource_metrics[0].scope_metrics[0].metrics]
     assert len(points) == 1
     again = mended_batch(given)
     assert again is None or is_sound(MetricsData.DESCRIPTOR, again.bytes_of("metrics"))
@@ -90,7 +90,7 @@ def test_random_damage_inside_attributes_costs_no_point() -> None:
     for _ in range(300):
         damage = [draw.randbytes(draw.randint(0, 60)) for _ in range(5)]
         fields = (encode_field(7, one) + encode_field(5, one) + b"\x31" + bytes(8) for one in damage)
-        encoded = b"".join(encode_field(1, one) for one in fields)
+        encoded = b"".join(encode_field(1, field) for field in fields)
         given = Batch.from_bytes(metrics=gauge(encoded))
         assert given.point_count == 5
         (metric,) = given.metrics.resource_metrics[0].scope_metrics[0].metrics

@@ -101,10 +101,10 @@ class FakeExtension(Extension):
 
     @classmethod
     def examine(cls, config: Any = None) -> Iterable[Finding]:
-        for one in cls.findings:
-            if isinstance(one, Exception):
-                raise one
-            yield one
+        for finding in cls.findings:
+            if isinstance(finding, Exception):
+                raise finding
+            yield finding
 
 
 @pytest.fixture

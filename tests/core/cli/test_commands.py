@@ -91,7 +91,7 @@ def test_an_invalid_configuration_is_printed_without_secrets_unless_they_are_ref
     arguments = ["--config", "yaml:unknown: {}", "--set", secret]
     assert "hunter2" not in command("print-config", *arguments).stdout
     assert "hunter2" in command("print-config", *arguments, "--mode", "unredacted").stdout
-    by_reference = [one.replace("hunter2", "${env:X}") for one in arguments]
+    by_reference = [argument.replace("hunter2", "${env:X}") for argument in arguments]
     assert "${env:X}" in command("print-config", *by_reference).stdout or "endpoint" in secret
 
 

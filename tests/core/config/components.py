@@ -135,7 +135,7 @@ def problems(*texts: str, environ: dict[str, str] | None = None) -> list[str]:
     """The problems of YAML texts, without their sources."""
     with pytest.raises(ConfigError) as caught:
         settings_of(*texts, environ=environ)
-    return [f"{one.path}: {one.message}" for one in caught.value.problems]
+    return [f"{problem.path}: {problem.message}" for problem in caught.value.problems]
 
 
 def exporter_problem(text: str) -> str:

@@ -25,8 +25,8 @@ def test_null_is_not_a_value_of_a_required_key() -> None:
 def test_a_list_without_items_and_one_with_a_wrong_item_are_different_mistakes(given: str, message: str) -> None:
     with pytest.raises(ConfigError) as refused:
         validate(load([f"yaml:processors: {{percentiles: {{{given}}}}}"], [], {}), Registry.installed(), {})
-    found = [str(one) for one in refused.value.problems if "processors::percentiles" in str(one)]
-    assert [one.partition(" (")[0] for one in found] == [f"processors::percentiles::{message}"]
+    strs = [str(problem) for problem in refused.value.problems if "processors::percentiles" in str(problem)]
+    assert [one.partition(" (")[0] for one in strs] == [f"processors::percentiles::{message}"]
 
 
 def test_mistakes_are_followed_by_the_unset_variables_that_may_cause_them() -> None:

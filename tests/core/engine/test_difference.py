@@ -186,10 +186,10 @@ def test_changed_keys_are_named_without_their_values() -> None:
         token: Secret
         inner: SinkConfig = SinkConfig()
 
-    one = Config.model_validate({"token": "a"})
+    model_validate = Config.model_validate({"token": "a"})
     other = Config.model_validate({"token": "b", "inner": {"fails": 3}})
-    assert changed_keys(one, other) == ["token", "inner::fails"]
-    assert changed_keys(one, one) == []
+    assert changed_keys(model_validate, other) == ["token", "inner::fails"]
+    assert changed_keys(model_validate, model_validate) == []
 
 
 PARTS_WITH_STORE: Parts = {**PARTS, "extensions": {"store": Extension}}

@@ -124,7 +124,7 @@ def test_a_text_that_is_not_utf8_costs_no_item(padding: int, text: bytes, expect
     logs = parse_json(LogsData, b'{"resourceLogs":[{"scopeLogs":[{"logRecords":[' + record + b"]}]}]}")
     assert isinstance(logs, LogsData)
     records = logs.resource_logs[0].scope_logs[0].log_records
-    assert [one.body.string_value for one in records] == [expected, "good"]
+    assert [record.body.string_value for record in records] == [expected, "good"]
 
 
 @pytest.mark.parametrize(

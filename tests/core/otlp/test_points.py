@@ -103,7 +103,7 @@ def test_a_number_point_encodes_as_protobuf_does(value: float, start: int, end: 
         expected.as_int = value
     else:
         expected.as_double = value
-    assert [str(found) for found in Gauge.FromString(point).data_points] == [str(expected)]
+    assert [str(data_point) for data_point in Gauge.FromString(point).data_points] == [str(expected)]
 
 
 def test_an_integer_too_large_for_otlp_becomes_the_largest() -> None:

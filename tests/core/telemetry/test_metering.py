@@ -125,7 +125,9 @@ async def test_the_page_has_the_suffixes_that_its_reader_asks_for() -> None:
     wanted = TelemetrySettings.model_validate(
         {
             "metrics": {
-                "readers": [{"pull": {"exporter": {"prometheus": one | {"host": "127.0.0.1"}}}} for one in readers]
+                "readers": [
+                    {"pull": {"exporter": {"prometheus": reader | {"host": "127.0.0.1"}}}} for reader in readers
+                ]
             }
         }
     )

@@ -133,7 +133,7 @@ def scrape_configs(*collectors: Ports) -> list[dict[str, Any]]:
     for job in jobs:
         port = ports[job["job_name"]]
         job["scrape_interval"] = "1s"
-        job["static_configs"] = [{"targets": [f"127.0.0.1:{port(one)}" for one in collectors]}]
+        job["static_configs"] = [{"targets": [f"127.0.0.1:{port(collector)}" for collector in collectors]}]
     return list(jobs)
 
 
@@ -322,7 +322,7 @@ def missing_queries(server: Prometheus, but: str) -> Missing:
 def _queries() -> Iterator[tuple[Dashboard, Panel, Query, Mapping[str, str]]]:
     """Each query of Prometheus, with the values of the variables."""
     for board in DASHBOARDS:
-        single = [one.name for one in board.variables if not one.several]
+        single = [variable.name for variable in board.variables if not variable.several]
         for values in product(*(CHOICES[name] for name in single)):
             for row in board.rows:
                 for panel in row.panels:
@@ -372,7 +372,7 @@ async def related_without_data(server: Prometheus) -> Collection[str]:
     """The queries of a span's link "Related metrics" that have no data of the span's job yet."""
     path = DEPLOY / "grafana" / "provisioning" / "datasources" / "otel-zernel.yaml"
     sources = yaml.safe_load(path.read_text())["datasources"]
-    (link,) = (one["jsonData"]["tracesToMetrics"] for one in sources if "tracesToMetrics" in one["jsonData"])
+    (link,) = (source["jsonData"]["tracesToMetrics"] for source in sources if "tracesToMetrics" in source["jsonData"])
     assert {(tag["key"], tag["value"]) for tag in link["tags"]} == {("service.name", "job")}
     queries = [one["query"].replace("$$__tags", 'job="pretrain"') for one in link["queries"]]
     assert queries
@@ -381,7 +381,7 @@ async def related_without_data(server: Prometheus) -> Collection[str]:
 
 async def missing_alerts(server: Prometheus) -> Collection[str]:
     """The alerts that are neither pending nor firing, although the data has reasons for them."""
-    active = {one["labels"]["alertname"] for one in (await server.get("alerts"))["alerts"]}
+    active = {alert["labels"]["alertname"] for alert in (await server.get("alerts"))["alerts"]}
     return EXPECTED_ALERTS - active
 
 
@@ -425,7 +425,7 @@ def check_traces(spans: str) -> None:
     for query in queries:
         assert set(re.findall(r"(?:span|resource)\.([\w.]+\w)", query)) <= keys, query
         assert {
-            one for text in re.findall(r'(?<![.\w])name =~? "([^"]+)"', query) for one in text.split("|")
+            part for text in re.findall(r'(?<![.\w])name =~? "([^"]+)"', query) for part in text.split("|")
         } <= names, query
 
 

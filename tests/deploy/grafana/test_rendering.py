@@ -16,8 +16,8 @@ boards = pytest.mark.parametrize("board", DASHBOARDS, ids=lambda board: str(boar
 
 
 def rendered(board: Dashboard) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(text_of(board))
-    return found
+    fields: dict[str, Any] = json.loads(text_of(board))
+    return fields
 
 
 def places(board: Dashboard) -> list[tuple[range, range]]:

@@ -85,16 +85,23 @@ def render_mode(mode: str, **changes: str) -> list[Manifest]:
 def only(manifests: Iterable[Manifest], kind: str) -> Manifest:
     """The only manifest of a kind whose name does not end in `-injector` or `-headless`."""
     suffixes = ("-injector", "-headless")
-    (found,) = (one for one in manifests if one["kind"] == kind and not one["metadata"]["name"].endswith(suffixes))
+    (found,) = (
+        manifest
+        for manifest in manifests
+        if manifest["kind"] == kind and not manifest["metadata"]["name"].endswith(suffixes)
+    )
     return found
 
 
 def pod_spec(manifests: Iterable[Manifest]) -> Manifest:
     """The spec of the collector's pods; in mode sidecar, the fields for a pod."""
     manifests = list(manifests)
-    for one in manifests:
-        if one["kind"] in ("DaemonSet", "Deployment", "StatefulSet") and "-injector" not in one["metadata"]["name"]:
-            found: Manifest = one["spec"]["template"]["spec"]
+    for manifest in manifests:
+        if (
+            manifest["kind"] in ("DaemonSet", "Deployment", "StatefulSet")
+            and "-injector" not in manifest["metadata"]["name"]
+        ):
+            found: Manifest = manifest["spec"]["template"]["spec"]
             return found
     sidecar: Manifest = yaml.safe_load(only(manifests, "ConfigMap")["data"]["sidecar.yaml"])
     return sidecar
@@ -116,5 +123,5 @@ def config_text(manifests: Iterable[Manifest]) -> str:
 
 def config(manifests: Iterable[Manifest]) -> Manifest:
     """The collector's configuration, parsed."""
-    found: Manifest = yaml.safe_load(config_text(manifests))
-    return found
+    safe_load: Manifest = yaml.safe_load(config_text(manifests))
+    return safe_load

@@ -57,7 +57,7 @@ def test_kubernetes_accepts_every_example(values: Path) -> None:
     manifests = rendered(values)
     if yaml.safe_load(values.read_text())["mode"] == "sidecar":
         manifests = [*manifests, in_a_pod(pod_spec(manifests))]
-    own = [one for one in manifests if not one["apiVersion"].startswith(NOT_OF_KUBERNETES)]
+    own = [manifest for manifest in manifests if not manifest["apiVersion"].startswith(NOT_OF_KUBERNETES)]
     for version in KUBERNETES:
         for manifest in own:
             validate.validate(manifest, version, strict=True)
@@ -72,7 +72,11 @@ def test_both_versions_of_helm_render_the_same(values: Path) -> None:
 def without_certificates(manifests: list[Manifest]) -> list[Manifest]:
     """Each rendering makes new certificates."""
     secrets = ("Secret", "MutatingWebhookConfiguration", "Deployment")
-    return [one for one in manifests if not (one["kind"] in secrets and "-injector" in one["metadata"]["name"])]
+    return [
+        manifest
+        for manifest in manifests
+        if not (manifest["kind"] in secrets and "-injector" in manifest["metadata"]["name"])
+    ]
 
 
 @EVERY_EXAMPLE
@@ -90,8 +94,8 @@ def test_the_collector_accepts_every_configuration(
 
 
 def config_text_of(manifests: list[Manifest]) -> str:
-    if any(one["kind"] == "ConfigMap" and one["metadata"]["name"] == "mine" for one in manifests):
-        return str(next(one["data"]["config.yaml"] for one in manifests if one["kind"] == "ConfigMap"))
+    if any(manifest["kind"] == "ConfigMap" and manifest["metadata"]["name"] == "mine" for manifest in manifests):
+        return str(next(manifest["data"]["config.yaml"] for manifest in manifests if manifest["kind"] == "ConfigMap"))
     return config_text(manifests)
 
 
@@ -218,7 +222,9 @@ def test_a_durable_gateway_keeps_its_queue_on_a_volume() -> None:
 def test_the_headless_service_and_the_statefulset_name_each_other() -> None:
     manifests = render(CHART / "ci/gateway-durable-values.yaml")
     name = only(manifests, "StatefulSet")["spec"]["serviceName"]
-    (headless,) = (one for one in manifests if one["kind"] == "Service" and one["metadata"]["name"] == name)
+    (headless,) = (
+        manifest for manifest in manifests if manifest["kind"] == "Service" and manifest["metadata"]["name"] == name
+    )
     assert headless["spec"]["clusterIP"] == "None"
 
 
@@ -231,8 +237,15 @@ def test_every_port_of_a_service_and_a_policy_exists_in_the_pod() -> None:
 
 
 def wanted_ports(manifests: list[Manifest]) -> list[Any]:
-    services = [port["targetPort"] for one in manifests if one["kind"] == "Service" for port in one["spec"]["ports"]]
-    policies = [one["spec"]["ingress"][0]["ports"] for one in manifests if one["kind"] == "NetworkPolicy"]
+    services = [
+        port["targetPort"]
+        for manifest in manifests
+        if manifest["kind"] == "Service"
+        for port in manifest["spec"]["ports"]
+    ]
+    policies = [
+        manifest["spec"]["ingress"][0]["ports"] for manifest in manifests if manifest["kind"] == "NetworkPolicy"
+    ]
     return [*services, *(port["port"] for ports in policies for port in ports)]
 
 

@@ -18,7 +18,11 @@ from tests.extensions.sidecar_injector.test_injector import JOB, patched, review
 
 
 def of_the_injector(manifests: Iterable[Manifest], kind: str) -> Manifest:
-    (found,) = (one for one in manifests if one["kind"] == kind and one["metadata"]["name"].endswith("-injector"))
+    (found,) = (
+        manifest
+        for manifest in manifests
+        if manifest["kind"] == kind and manifest["metadata"]["name"].endswith("-injector")
+    )
     return found
 
 

@@ -81,7 +81,7 @@ def test_the_folders_are_where_the_processor_looks_for_them(values: str) -> None
 
 def test_a_missing_folder_is_not_created_on_the_node() -> None:
     volumes = pod_spec(example("daemonset"))["volumes"]
-    assert {one["hostPath"]["type"] for one in volumes if "hostPath" in one} == {"Directory"}
+    assert {volume["hostPath"]["type"] for volume in volumes if "hostPath" in volume} == {"Directory"}
 
 
 @pytest.mark.parametrize(

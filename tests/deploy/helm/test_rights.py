@@ -176,7 +176,7 @@ def test_a_watch_keeps_the_users_own_rules() -> None:
 def test_a_watch_with_a_kubeconfig_needs_no_role() -> None:
     own = '{"processors": {"kubernetes": {"api": {"kubeconfig": "/etc/kube/config"}}}}'
     manifests = render_mode("daemonset-api", config=own)
-    assert not [one for one in manifests if one["kind"].startswith("ClusterRole")]
+    assert not [manifest for manifest in manifests if manifest["kind"].startswith("ClusterRole")]
     assert pod_spec(manifests)["automountServiceAccountToken"] is False
 
 

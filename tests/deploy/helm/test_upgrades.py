@@ -28,7 +28,7 @@ _OF_CLUSTER: Final = ("MutatingWebhookConfiguration",)
 @contextmanager
 def cluster(objects: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """The URL of a server with the objects."""
-    answers = {**dict(_discovery()), **{_path(one): one for one in objects}}
+    answers = {**dict(_discovery()), **{_path(item): item for item in objects}}
 
     def answer(path: str, _body: bytes) -> tuple[int, bytes]:
         missing = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}
@@ -161,7 +161,11 @@ def test_an_autoscaler_removes_no_pod_with_a_durable_queue() -> None:
 
 
 def _names(manifests: list[Manifest]) -> set[tuple[str, str]]:
-    return {(one["kind"], one["metadata"]["name"]) for one in manifests if "namespace" not in one["metadata"]}
+    return {
+        (manifest["kind"], manifest["metadata"]["name"])
+        for manifest in manifests
+        if "namespace" not in manifest["metadata"]
+    }
 
 
 @pytest.mark.parametrize("mode", ["daemonset-api", "sidecar-injector"])
@@ -189,8 +193,8 @@ def test_a_changed_limit_replaces_the_pods_of_the_webhook() -> None:
 @pytest.mark.parametrize("helm", HELMS)
 def test_the_name_of_a_release_may_be_a_number(helm: str) -> None:
     manifests = render(CHART / "ci" / "gateway-values.yaml", helm=helm, name="2024")
-    services = [one["metadata"]["name"] for one in manifests if one["kind"] == "Service"]
+    services = [manifest["metadata"]["name"] for manifest in manifests if manifest["kind"] == "Service"]
     assert services == ["z-2024-otel-zernel", "z-2024-otel-zernel-headless"]
     assert only(manifests, "Deployment")["metadata"]["name"] == "2024-otel-zernel"
-    for one in manifests:
-        assert all(isinstance(value, str) for value in one["metadata"]["labels"].values())
+    for manifest in manifests:
+        assert all(isinstance(value, str) for value in manifest["metadata"]["labels"].values())

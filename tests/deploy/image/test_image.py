@@ -38,8 +38,8 @@ _PYTHON = (*ENTRYPOINT[:-1], "/usr/bin/python3.11", "-c")
 
 def described(image: Path) -> dict[str, Any]:
     done = subprocess.run(["skopeo", "inspect", "--config", f"oci-archive:{image}"], capture_output=True, check=True)
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    loads: dict[str, Any] = json.loads(done.stdout)
+    return loads
 
 
 def printed(receiver: str, options: str = "{}") -> str:
@@ -84,13 +84,13 @@ def packages_of_debian(root: Path) -> set[str]:
     """`name@version` of each package whose control fields are in the image."""
     texts = [path.read_text() for path in (root / "var/lib/dpkg/status.d").iterdir()]
     fields = [dict(re.findall(r"^(Package|Version): (.*)$", text, re.MULTILINE)) for text in texts]
-    return {f"{one['Package']}@{one['Version']}" for one in fields}
+    return {f"{field['Package']}@{field['Version']}" for field in fields}
 
 
 def packages_of_python(root: Path) -> set[str]:
     """`name@version` of each package that Python finds in the image."""
-    found = metadata.distributions(path=[str(root / SITE)])
-    return {f"{canonical(one.name)}@{one.version}" for one in found}
+    distributions = metadata.distributions(path=[str(root / SITE)])
+    return {f"{canonical(distribution.name)}@{distribution.version}" for distribution in distributions}
 
 
 def canonical(name: str) -> str:
@@ -99,15 +99,17 @@ def canonical(name: str) -> str:
 
 
 def test_it_describes_its_packages_for_scanners(root: Path) -> None:
-    names = {one.split("@")[0] for one in packages_of_debian(root)}
+    names = {package.split("@")[0] for package in packages_of_debian(root)}
     assert {"libbpf1", "tini", "libc6", "ca-certificates"} <= names
     assert names.isdisjoint({"dpkg", "mawk"}), "these are removed"
-    assert {"otel-zernel", "pydantic", "confluent-kafka"} <= {one.split("@")[0] for one in packages_of_python(root)}
+    assert {"otel-zernel", "pydantic", "confluent-kafka"} <= {
+        package.split("@")[0] for package in packages_of_python(root)
+    }
 
 
 def test_its_sbom_lists_exactly_its_packages(image: Path, root: Path) -> None:
     """A scanner finds vulnerabilities by package URLs, and needs the release of Debian for them."""
-    urls = [unquote(one.get("purl", "")) for one in json.loads(sbom_path(image).read_text())["components"]]
+    urls = [unquote(load.get("purl", "")) for load in json.loads(sbom_path(image).read_text())["components"]]
     assert {url.removeprefix("pkg:pypi/") for url in urls if url.startswith("pkg:pypi/")} == packages_of_python(root)
     debian = [url.removeprefix("pkg:deb/debian/") for url in urls if url.startswith("pkg:deb/debian/")]
     assert {url.split("?")[0] for url in debian} == packages_of_debian(root)

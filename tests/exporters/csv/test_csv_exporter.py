@@ -65,7 +65,7 @@ def said(batch: Batch) -> set[str]:
 
 def _said(batch: Batch) -> Iterator[str]:
     for of_gpu in batch.metrics.resource_metrics:
-        about = sorted(str(one) for one in of_gpu.resource.attributes)
+        about = sorted(str(attribute) for attribute in of_gpu.resource.attributes)
         for scope in of_gpu.scope_metrics:
             for metric in scope.metrics:
                 if metric.HasField("histogram"):
@@ -73,7 +73,11 @@ def _said(batch: Batch) -> Iterator[str]:
                 data = metric.gauge if metric.HasField("gauge") else metric.sum
                 kind = "gauge" if metric.HasField("gauge") else f"sum {metric.sum.is_monotonic}"
                 for point in data.data_points:
-                    own = (one for one in point.attributes if one.key == "hw.id" or one.key not in OF_POINTS)
+                    own = (
+                        attribute
+                        for attribute in point.attributes
+                        if attribute.key == "hw.id" or attribute.key not in OF_POINTS
+                    )
                     attributes = sorted(str(one) for one in own)
                     where = f"{about} {metric.name} {metric.unit} {kind} {attributes}"
                     yield f"{where} {point.time_unix_nano} {point.as_double!r}"
@@ -133,7 +137,7 @@ async def test_every_attribute_is_restored(attributes: dict[str, str]) -> None:
         await write(path, batch)
         back = await read(path)
     (point,) = [p for r in back.metrics.resource_metrics for p in r.scope_metrics[0].metrics[0].sum.data_points]
-    found = {one.key: one.value.string_value for one in point.attributes}
+    found = {attribute.key: attribute.value.string_value for attribute in point.attributes}
     assert found == {"hw.id": "GPU-1", **attributes}
 
 

@@ -110,7 +110,7 @@ async def test_a_new_file_has_the_configured_permissions_also_after_rotation(
     async with file_exporter(path, rotation={"max_megabytes": 1}, **settings) as exporter:
         for value in range(2):
             await exporter.export(metrics_batch(value, "x" * MEBIBYTE))
-    assert [one.stat().st_mode & 0o777 for one in files(tmp_path, "*")] == [mode, mode]
+    assert [file.stat().st_mode & 0o777 for file in files(tmp_path, "*")] == [mode, mode]
 
 
 async def test_an_existing_file_keeps_its_permissions(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ def requests(log: Path) -> list[dict[str, Any]]:
 
 
 def beats(log: Path) -> list[dict[str, Any]]:
-    return [one for one in requests(log) if one["method"] != "RegisterWorker"]
+    return [request for request in requests(log) if request["method"] != "RegisterWorker"]
 
 
 @asynccontextmanager
@@ -78,9 +78,9 @@ def check(log: Path, kind: str) -> None:
         totals = [one.get("total_memory", 0) for one in found if one["method"] == "RegisterWorker"]
         assert totals[-1] > 1e8
         assert len(totals) < 10  # a busy machine misses an answer at times
-    assert {one["method"] for one in beats(log)} == {METHODS[kind]}
-    for one in beats(log):
-        assert one["worker_id"] == "worker-1"
-        assert 0 <= one.get("cpu_usage", 0) <= 100
-        assert 0 < one["memory_usage"] <= 100
-        assert 0 < one["storage_usage"] <= 100
+    assert {beat["method"] for beat in beats(log)} == {METHODS[kind]}
+    for beat in beats(log):
+        assert beat["worker_id"] == "worker-1"
+        assert 0 <= beat.get("cpu_usage", 0) <= 100
+        assert 0 < beat["memory_usage"] <= 100
+        assert 0 < beat["storage_usage"] <= 100

@@ -202,7 +202,7 @@ async def test_a_port_without_a_master_is_one_log_line(caplog: pytest.LogCapture
     async with beating(1) as exporter:
         await until(lambda: "nothing listens on this port" in problem(exporter))
         await asyncio.sleep(0)
-    lines = [one for one in caplog.records if one.levelno == logging.WARNING]
+    lines = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert len(lines) == 1
     assert "127.0.0.1:1: UNAVAILABLE: nothing listens on this port" in lines[0].getMessage()
 

@@ -38,4 +38,4 @@ def metrics_of(messages: Iterable[Message]) -> list[MetricsData]:
 
 def values_in(messages: Iterable[Message]) -> list[float]:
     """The values of all gauge points, sorted."""
-    return sorted(values_of(Batch(metrics=one) for one in metrics_of(messages)))
+    return sorted(values_of(Batch(metrics=metric) for metric in metrics_of(messages)))

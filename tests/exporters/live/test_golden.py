@@ -30,9 +30,9 @@ async def test_a_recorded_run_has_this_state(name: str) -> None:
     for batch in recorded_batches(name, is_job=RUNS[name]):
         await run.add(batch)
         run.clock.advance(0.2)
-    found = json.loads(json.dumps(shown(run.after(2))))
+    loads = json.loads(json.dumps(shown(run.after(2))))
     path = GOLDEN / f"{name}.json"
     if os.environ.get("ZERNEL_WRITE_GOLDEN"):
         path.parent.mkdir(exist_ok=True)
-        path.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
-    assert found == json.loads(path.read_text("utf-8"))
+        path.write_text(json.dumps(loads, indent=1) + "\n", "utf-8")
+    assert loads == json.loads(path.read_text("utf-8"))

@@ -32,7 +32,7 @@ async def shown(job: Attributes, *ranks: Attributes) -> Any:
         points("zernel.job.collective.transfer", [({}, 0.01)], job),
         points("zernel.job.step.duration", [({}, 0.5)], job),
         points("zernel.step.critical_path.time", [({"zernel.rank": 1, "zernel.phase": "gpu_compute"}, 7.0)], job),
-        *(phase_times(one, gpu_compute=1.0) for one in ranks),
+        *(phase_times(rank, gpu_compute=1.0) for rank in ranks),
     )
 
 

@@ -35,8 +35,8 @@ def request(*metrics: Metric) -> bytes:
 async def send(port: int, *requests: bytes) -> None:
     """Sends the requests one after another. Returns when all are acknowledged."""
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-        for one in requests:
-            await call(channel)(one, timeout=60)
+        for request in requests:
+            await call(channel)(request, timeout=60)
 
 
 def sent(requests: Iterable[bytes]) -> list[Metric]:

@@ -43,7 +43,7 @@ def metrics_batch(count: int = 3) -> Batch:
     resource, scope = encode_resource({"host.name": "node-1"}), Scope("test", "1")
     gauge = Descriptor("hw.gpu.utilization", "1")
     attributes = (encode_point_attributes({"hw.id": f"GPU-{index}"}) for index in range(count))
-    series = KnownSeries([Series(resource, scope, gauge, one) for one in attributes])
+    series = KnownSeries([Series(resource, scope, gauge, attribute) for attribute in attributes])
     return Batch.from_bytes(metrics=series.encode(np.arange(count, dtype=np.float64), 1_700_000_000_000_000_000))
 
 

@@ -94,14 +94,14 @@ def test_health_checks_and_peers_of_nvml_have_the_labels_of_dcgm_exporter(
         page.update(gpus[0].scrape())
     samples = samples_of(page.text.replace(" counter\n", " gauge\n"))
     checks = {
-        one.labels["health_watch"]: (one.labels["health_error_code"], one.value)
-        for one in samples
-        if one.name == "DCGM_EXP_GPU_HEALTH_STATUS"
+        sample.labels["health_watch"]: (sample.labels["health_error_code"], sample.value)
+        for sample in samples
+        if sample.name == "DCGM_EXP_GPU_HEALTH_STATUS"
     }
     peers = [
-        (one.labels["gpu"], one.labels["peer_gpu"], one.labels["link_status"], one.value)
-        for one in samples
-        if one.name == "DCGM_EXP_P2P_STATUS"
+        (sample.labels["gpu"], sample.labels["peer_gpu"], sample.labels["link_status"], sample.value)
+        for sample in samples
+        if sample.name == "DCGM_EXP_P2P_STATUS"
     ]
     assert checks.pop("MEM") == ("DCGM_FR_ROW_REMAP_FAILURE", 20)
     assert set(checks.values()) == {("DCGM_FR_OK", 0)}
@@ -130,7 +130,7 @@ def test_a_mig_instance_has_the_uuid_of_its_board_and_its_own_profile(
 @pytest.mark.skipif(not REAL.exists(), reason="needs the recorded DCGM file, which is not in the repository")
 async def test_the_page_of_a_recorded_dcgm_file_has_its_names_its_labels_and_its_numbers() -> None:
     page = DcgmPage(hostname="Hostname").update(await read(REAL))
-    shown = {(one.name, frozenset(one.labels.items())): one.value for one in samples_of(page.text)}
+    shown = {(sample.name, frozenset(sample.labels.items())): sample.value for sample in samples_of(page.text)}
     with REAL.open() as file:
         rows = [(row["metric_name"], label_text_of(row), float(row["value"])) for row in csv.DictReader(file)]
     assert shown == {(name, labels): value for name, labels, value in rows}

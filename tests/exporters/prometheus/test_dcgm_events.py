@@ -31,10 +31,10 @@ def shown(page: DcgmPage, name: str) -> list[tuple[dict[str, str], float]]:
     gpu = {"UUID", "gpu", "hostname", "DCGM_FI_DRIVER_VERSION", "device", "modelName", "pci_bus_id"}
     return sorted(
         (
-            ({label: text for label, text in one.labels.items() if label not in gpu}, one.value)
+            ({label: text for label, text in sample.labels.items() if label not in gpu}, sample.value)
             for family in families
-            for one in family.samples
-            if one.name == name
+            for sample in family.samples
+            if sample.name == name
         ),
         key=str,
     )
@@ -214,7 +214,11 @@ def test_a_machine_has_the_fields_that_users_enable_beside_those_of_the_default_
 def test_twice_as_many_gpus_are_twice_the_work() -> None:
     def calls_for(gpus: int) -> int:
         batches = [reasons(0, THROTTLE_BITS, f"GPU-{gpu}") for gpu in range(gpus)]
-        metrics = MetricsData(resource_metrics=[one for batch in batches for one in batch.metrics.resource_metrics])
+        metrics = MetricsData(
+            resource_metrics=[
+                resource_metric for batch in batches for resource_metric in batch.metrics.resource_metrics
+            ]
+        )
         naming, profile = DcgmNaming(), Profile()
         naming.renamed(metrics)  # the names and labels are found once
         profile.runcall(naming.renamed, metrics)

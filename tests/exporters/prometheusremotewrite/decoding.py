@@ -55,7 +55,7 @@ class Decoded:
     @property
     def counts(self) -> tuple[int, int, int]:
         parts = (self.samples, self.histograms, self.exemplars)
-        samples, histograms, exemplars = (sum(map(len, one.values())) for one in parts)
+        samples, histograms, exemplars = (sum(map(len, part.values())) for part in parts)
         return samples, histograms, exemplars
 
 
@@ -73,13 +73,13 @@ def decoded_v1(body: bytes) -> Decoded:
     request = messages()[0].FromString(body)
     check_fields(request)
     found = Decoded()
-    for one in request.timeseries:
-        labels = checked(tuple((label.name, label.value) for label in one.labels))
+    for timesery in request.timeseries:
+        labels = checked(tuple((label.name, label.value) for label in timesery.labels))
         exemplars = [
             (exemplar.timestamp, exemplar.value, tuple((label.name, label.value) for label in exemplar.labels))
-            for exemplar in one.exemplars
+            for exemplar in timesery.exemplars
         ]
-        take(found, labels, one, exemplars)
+        take(found, labels, timesery, exemplars)
     for one in request.metadata:
         found.metadata[one.metric_family_name] = one.type, one.help, one.unit
     return found
@@ -93,15 +93,16 @@ def decoded_v2(body: bytes) -> Decoded:
     assert symbols[0] == ""
     assert len(set(symbols)) == len(symbols)
     found = Decoded()
-    for one in request.timeseries:
-        labels = checked(pairs(one.labels_refs, symbols))
+    for timesery in request.timeseries:
+        labels = checked(pairs(timesery.labels_refs, symbols))
         exemplars = [
-            (exemplar.timestamp, exemplar.value, pairs(exemplar.labels_refs, symbols)) for exemplar in one.exemplars
+            (exemplar.timestamp, exemplar.value, pairs(exemplar.labels_refs, symbols))
+            for exemplar in timesery.exemplars
         ]
-        take(found, labels, one, exemplars)
-        found.starts[labels] = [sample.start_timestamp for sample in (*one.samples, *one.histograms)]
-        metadata = one.metadata
-        assert one.HasField("metadata")
+        take(found, labels, timesery, exemplars)
+        found.starts[labels] = [sample.start_timestamp for sample in (*timesery.samples, *timesery.histograms)]
+        metadata = timesery.metadata
+        assert timesery.HasField("metadata")
         assert metadata.type
         found.metadata[name_of(labels)] = metadata.type, symbols[metadata.help_ref], symbols[metadata.unit_ref]
     return found

@@ -125,9 +125,9 @@ METRICS = st.one_of(
 def message(resources: list[tuple[list[KeyValue], list[Metric]]]) -> MetricsData:
     found = MetricsData()
     for attributes, metrics in resources:
-        one = found.resource_metrics.add()
-        one.resource.attributes.extend(attributes)
-        one.scope_metrics.add().metrics.extend(metrics)
+        add = found.resource_metrics.add()
+        add.resource.attributes.extend(attributes)
+        add.scope_metrics.add().metrics.extend(metrics)
     return found
 
 
@@ -163,8 +163,8 @@ def test_any_batch_gives_valid_requests_of_both_versions(
     options = Options(resource_constant_labels=ResourceLabels(("*",)))
     translation = Translation(options, lambda *_: None, target_info=True, custom_buckets=custom_buckets)
     second, first = Version2(), Version1(send_metadata=True)
-    for one in messages:
-        entries = translation.entries(one, NOW)
+    for message in messages:
+        entries = translation.entries(message, NOW)
         sent = {(series.labels, series.is_native): len(samples) for series, samples in entries}
         assert len(sent) == len(entries)
         found = counted(requests(second, entries, limit))

@@ -183,7 +183,7 @@ async def test_a_staleness_point_ends_every_series_of_its_point(config: dict[str
     for samples in receiver.samples.values():
         assert [is_stale(value) for _, value in samples] == [False, True]
     [natives] = receiver.histograms.values()
-    assert [is_stale(one.sum) for one in natives] == [False, True]
+    assert [is_stale(native.sum) for native in natives] == [False, True]
 
 
 async def test_a_bound_that_is_not_reported_any_more_ends() -> None:
@@ -241,8 +241,8 @@ async def test_a_restart_of_a_sender_is_a_reset_of_its_native_histograms() -> No
         point = message.resource_metrics[0].scope_metrics[0].metrics[0].exponential_histogram.data_points[0]
         point.start_time_unix_nano = start
     [natives] = (await written(*messages)).histograms.values()
-    assert [one.reset_hint for one in natives] == [0, 0, 1]
-    assert [one.start_timestamp for one in natives] == [(NOW - 2) // 1_000_000] * 2 + [NOW_MS + 1000]
+    assert [native.reset_hint for native in natives] == [0, 0, 1]
+    assert [native.start_timestamp for native in natives] == [(NOW - 2) // 1_000_000] * 2 + [NOW_MS + 1000]
 
 
 async def test_explicit_histograms_become_native_ones_with_custom_buckets() -> None:
@@ -251,7 +251,7 @@ async def test_explicit_histograms_become_native_ones_with_custom_buckets() -> N
     [[native]] = receiver.histograms.values()
     assert (native.schema, list(native.custom_values)) == (-53, [0.1, 0.5, 2.0])
     assert (native.count_int, native.sum) == (8, 4.5)
-    assert [(one.offset, one.length) for one in native.positive_spans] == [(0, 4)]
+    assert [(positive_span.offset, positive_span.length) for positive_span in native.positive_spans] == [(0, 4)]
     assert list(native.positive_deltas) == [3, -3, 4, -3]
     classic = await written(message, convert_histograms_to_nhcb=True, **V1)
     assert values(classic, "h_seconds_bucket", "le") == {"0.1": [3], "0.5": [3], "2.0": [7], "+Inf": [8]}

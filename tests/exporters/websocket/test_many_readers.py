@@ -56,14 +56,14 @@ async def test_a_thousand_readers_get_each_message_and_the_next_ones_are_refused
         found = await many(exporter.address, READERS)
         assert {status for status, _ in found} == {b"HTTP/1.1 101 Switching Protocols"}
         readers = [reader for _, reader in found]
-        firsts = {await text_of(one) for one in readers}
+        firsts = {await text_of(reader) for reader in readers}
         assert all(b'"current_bytes":5' in text for text in firsts)
         surplus = await many(exporter.address, SURPLUS)
         assert {status.split()[1] for status, _ in surplus} == {b"503"}
         for amount in (6, 7, 8):
             await exporter.export(memory(amount))
             await exporter.readers.push()
-            texts = {await text_of(one) for one in readers}
+            texts = {await text_of(reader) for reader in readers}
             assert len(texts) == 1
             assert b'"current_bytes":%d' % amount in texts.pop()
         assert psutil.Process().memory_info().rss - before < MOST_MEMORY

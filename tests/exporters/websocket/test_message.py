@@ -30,32 +30,32 @@ def test_a_feed_without_data_has_every_field() -> None:
 
 def test_memory_is_listed_by_process_and_gpu() -> None:
     run = FeedRun()
-    found = run.add(memory(5), memory(9, PEAK), memory(3, gpu=1), memory(2, "zernel.gpu.memory.used", pid=8))
-    assert found["gpu_utilization"] == [
+    add = run.add(memory(5), memory(9, PEAK), memory(3, gpu=1), memory(2, "zernel.gpu.memory.used", pid=8))
+    assert add["gpu_utilization"] == [
         {"key": "7:0", "current_bytes": 5, "peak_bytes": 9},
         {"key": "7:1", "current_bytes": 3, "peak_bytes": 3},
         {"key": "8:0", "current_bytes": 2, "peak_bytes": 2},
     ]
-    assert found["last_update_ms"] == run.clock.time_ns() // 1_000_000
+    assert add["last_update_ms"] == run.clock.time_ns() // 1_000_000
 
 
 def test_memory_leaves_with_the_end_of_its_series_and_when_its_process_is_silent() -> None:
     run = FeedRun(expiration=60)
     run.add(memory(5), memory(9, PEAK), memory(3, pid=8))
-    found = run.add(memory(None), memory(None, PEAK))
-    assert [one["key"] for one in found["gpu_utilization"]] == ["8:0"]
+    add = run.add(memory(None), memory(None, PEAK))
+    assert [one["key"] for one in add["gpu_utilization"]] == ["8:0"]
     assert run.after(61)["gpu_utilization"] == []
 
 
 def test_processes_with_one_pid_on_two_hosts_stay_apart() -> None:
-    found = FeedRun().add(memory(1, resource={"host.name": "a"}), memory(2, resource={"host.name": "b"}))
-    assert [one["current_bytes"] for one in found["gpu_utilization"]] == [1, 2]
+    add = FeedRun().add(memory(1, resource={"host.name": "a"}), memory(2, resource={"host.name": "b"}))
+    assert [one["current_bytes"] for one in add["gpu_utilization"]] == [1, 2]
 
 
 def test_memory_of_more_than_1024_processes_is_dropped_and_counted() -> None:
     run = FeedRun()
-    found = run.add(*(memory(1, pid=pid) for pid in range(1, 1030)))
-    assert len(found["gpu_utilization"]) == 1024
+    add = run.add(*(memory(1, pid=pid) for pid in range(1, 1030)))
+    assert len(add["gpu_utilization"]) == 1024
     assert run.drops == {"max_processes": 5}
 
 
@@ -73,17 +73,17 @@ def test_a_latency_is_that_of_all_processes_never_of_one(
 ) -> None:
     """98 calls of one process are fast, 2 of another one are slow."""
     slow = explicit(name + suffix, {500 * unit: 2}, process_pid=2)
-    found = FeedRun().add(explicit(name + suffix, {5 * unit: 98}, process_pid=1), slow)
-    assert found[p50] == pytest.approx(5, rel=0.01)
+    add = FeedRun().add(explicit(name + suffix, {5 * unit: 98}, process_pid=1), slow)
+    assert add[p50] == pytest.approx(5, rel=0.01)
     if p99:
-        assert found[p99] == pytest.approx(500, rel=0.01)
+        assert add[p99] == pytest.approx(500, rel=0.01)
 
 
 def test_histograms_of_every_form_are_merged() -> None:
     """The exponential buckets of scale 5 are 2 % wide: index 5 * 32 is just above 32 s."""
     run = FeedRun()
-    found = run.add(exponential(WAITS, [5 * 32] * 51), explicit(WAITS, {1.0: 49}))
-    assert found["dataloader_wait_p50_ms"] == pytest.approx(32_000, rel=0.03)
+    add = run.add(exponential(WAITS, [5 * 32] * 51), explicit(WAITS, {1.0: 49}))
+    assert add["dataloader_wait_p50_ms"] == pytest.approx(32_000, rel=0.03)
 
 
 @pytest.mark.parametrize("form", ["explicit", "exponential"])
@@ -111,31 +111,31 @@ def test_a_cumulative_histogram_that_becomes_coarser_counts_no_value_twice() -> 
 
 def test_only_all_reduce_counts_as_all_reduce() -> None:
     run = FeedRun()
-    found = run.add(
+    add = run.add(
         explicit(COLLECTIVES, {5 * MS: 1}, zernel_nccl_operation="all_reduce"),
         explicit(COLLECTIVES, {500 * MS: 99}, zernel_nccl_operation="broadcast"),
         explicit(COLLECTIVES, {500 * MS: 99}, CUMULATIVE, zernel_nccl_operation="all_gather", at=(1, 2)),
         explicit(COLLECTIVES, {500 * MS: 199}, CUMULATIVE, zernel_nccl_operation="all_gather", at=(1, 3)),
         summary(COLLECTIVES, {0.5: 0.5, 0.99: 0.5}, 99, zernel_nccl_operation="broadcast"),
     )
-    assert found["nccl_allreduce_p99_ms"] == pytest.approx(5, rel=0.01)
+    assert add["nccl_allreduce_p99_ms"] == pytest.approx(5, rel=0.01)
 
 
 def test_a_summary_alone_keeps_its_quantiles() -> None:
-    found = FeedRun().add(summary(f"{LAUNCHES}.percentiles", {0.5: 10 * US, 0.99: 80 * US}, 1000, process_pid=1))
-    assert found["cuda_latency_p50_us"] == pytest.approx(10, rel=0.01)
-    assert found["cuda_latency_p99_us"] == pytest.approx(80, rel=0.01)
+    add = FeedRun().add(summary(f"{LAUNCHES}.percentiles", {0.5: 10 * US, 0.99: 80 * US}, 1000, process_pid=1))
+    assert add["cuda_latency_p50_us"] == pytest.approx(10, rel=0.01)
+    assert add["cuda_latency_p99_us"] == pytest.approx(80, rel=0.01)
 
 
 def test_summaries_count_by_their_values() -> None:
     """9,900 calls of 10 us and 100 of 1 ms: the median is that of the larger one, p99 lies between the two."""
     run = FeedRun()
-    found = run.add(
+    add = run.add(
         summary(LAUNCHES, {0.5: 10 * US, 0.99: 10 * US}, 9900, process_pid=1),
         summary(LAUNCHES, {0.5: 1 * MS, 0.99: 1 * MS}, 200, process_pid=2),
     )
-    assert found["cuda_latency_p50_us"] == pytest.approx(10, rel=0.01)
-    assert found["cuda_latency_p99_us"] == pytest.approx(1000, rel=0.01)
+    assert add["cuda_latency_p50_us"] == pytest.approx(10, rel=0.01)
+    assert add["cuda_latency_p99_us"] == pytest.approx(1000, rel=0.01)
     repeated = run.add(summary(LAUNCHES, {0.5: 10 * US, 0.99: 10 * US}, 9900, process_pid=2))
     assert repeated["cuda_latency_p99_us"] == pytest.approx(10, rel=0.01)
 

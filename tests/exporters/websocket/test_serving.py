@@ -24,8 +24,8 @@ from tests.libraries.serving.frames import handshake
 
 
 async def message_of(client: Any) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(await client.recv())
-    return found
+    loads: dict[str, Any] = json.loads(await client.recv())
+    return loads
 
 
 @pytest.mark.parametrize("path", ["/", "/ws", "/any/path?at=all"])
@@ -33,18 +33,18 @@ async def test_the_first_message_comes_at_once_on_every_path(path: str) -> None:
     async with feeding(push_interval="1h") as exporter:
         await exporter.export(memory(5))
         async with client_of(exporter, path) as client:
-            found = await message_of(client)
-    assert list(found) == list(EMPTY)
-    assert found["gpu_utilization"] == [{"key": "7:0", "current_bytes": 5, "peak_bytes": 5}]
+            message = await message_of(client)
+    assert list(message) == list(EMPTY)
+    assert message["gpu_utilization"] == [{"key": "7:0", "current_bytes": 5, "peak_bytes": 5}]
 
 
 async def test_later_messages_have_what_has_changed() -> None:
     async with feeding() as exporter, client_of(exporter) as client:
         assert await message_of(client) == EMPTY
         await exporter.export(memory(6))
-        while not (found := await message_of(client))["gpu_utilization"]:
+        while not (message := await message_of(client))["gpu_utilization"]:
             pass
-        assert found["gpu_utilization"][0]["current_bytes"] == 6
+        assert message["gpu_utilization"][0]["current_bytes"] == 6
 
 
 async def test_all_readers_get_the_same_text() -> None:

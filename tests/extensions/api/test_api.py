@@ -194,7 +194,7 @@ def counted(reader: InMemoryMetricReader) -> dict[tuple[object, object, object],
     data = reader.get_metrics_data()
     assert data
     metrics = metrics_in(data)
-    (duration,) = [one for one in metrics if one.name == "http.server.request.duration"]
+    (duration,) = [metric for metric in metrics if metric.name == "http.server.request.duration"]
     found: dict[tuple[object, object, object], int] = {}
     for point in duration.data.data_points:
         assert isinstance(point, HistogramDataPoint)

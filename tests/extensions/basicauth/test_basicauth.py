@@ -190,7 +190,7 @@ async def test_slow_hashes_never_block_the_event_loop_and_their_number_is_bounde
         await until(lambda: sum(task.done() for task in guesses) == 8)
         release.set()
         results = await asyncio.gather(*guesses, return_exceptions=True)
-        assert all(isinstance(one, Unauthenticated) for one in results)
+        assert all(isinstance(result, Unauthenticated) for result in results)
         await auth._check(users, "ada", "x")
 
 

@@ -49,11 +49,11 @@ def test_every_flipped_byte_forgets_one_entry_at_most(log: AcknowledgementLog, t
     for at in range(len(whole)):
         flipped = bytearray(whole)
         flipped[at] ^= 0x40
-        found = Acknowledged.decode(bytes(flipped))
-        assert not found.complete, at
-        assert set(found.finished) <= set(intact.finished)
-        assert len(found.finished) >= len(intact.finished) - 1
-        assert found.last == 10
+        decode = Acknowledged.decode(bytes(flipped))
+        assert not decode.complete, at
+        assert set(decode.finished) <= set(intact.finished)
+        assert len(decode.finished) >= len(intact.finished) - 1
+        assert decode.last == 10
 
 
 def test_a_log_cut_anywhere_keeps_the_entries_before_the_cut(log: AcknowledgementLog, tmp_path: Path) -> None:
@@ -62,9 +62,9 @@ def test_a_log_cut_anywhere_keeps_the_entries_before_the_cut(log: Acknowledgemen
     log.close()
     whole = (tmp_path / FILE_NAME).read_bytes()
     for length in range(len(whole)):
-        found = Acknowledged.decode(whole[:length])
-        assert members(found.finished) <= {1, 3}
-        assert found.complete == (length >= 20 and length % 20 == 0)
+        decode = Acknowledged.decode(whole[:length])
+        assert members(decode.finished) <= {1, 3}
+        assert decode.complete == (length >= 20 and length % 20 == 0)
 
 
 def test_a_log_without_its_begin_is_not_taken_for_a_newer_format(log: AcknowledgementLog, tmp_path: Path) -> None:

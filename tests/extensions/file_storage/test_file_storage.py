@@ -35,7 +35,7 @@ async def test_components_share_nothing_and_find_their_own_again(tmp_path: Path)
     async with storage(tmp_path) as extension:
         for name in names:
             journal = await extension.journal(name)
-            assert [journal.read(one) for one in journal.records()] == [name.encode()]
+            assert [journal.read(record) for record in journal.records()] == [name.encode()]
             assert await (await extension.key_values(name)).get("key") == name.encode()
     assert {view.component for view in FileStorageExtension.look(tmp_path)} == set(names)
 
@@ -44,7 +44,7 @@ async def test_a_journal_can_be_opened_again_while_the_extension_runs(tmp_path: 
     async with storage(tmp_path) as extension:
         await (await extension.journal("exporters::otlp")).append("metrics", b"x", 1)
         again = await extension.journal("exporters::otlp")
-        assert [again.read(one) for one in again.records()] == [b"x"]
+        assert [again.read(record) for record in again.records()] == [b"x"]
 
 
 class HeldClock(SystemClock):

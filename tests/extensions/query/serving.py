@@ -73,7 +73,7 @@ def gauge(name: str, values: Iterable[float], step: int = SECOND, **attributes: 
     metric = Metric(name=name, unit="W")
     for place, value in enumerate(values):
         point = metric.gauge.data_points.add(time_unix_nano=BEGIN + place * step, as_double=value)
-        point.attributes.extend(pairs({key.replace("_", "."): one for key, one in attributes.items()}))
+        point.attributes.extend(pairs({key.replace("_", "."): attribute for key, attribute in attributes.items()}))
     return metric
 
 

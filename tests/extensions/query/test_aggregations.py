@@ -29,9 +29,9 @@ async def test_windows_divide_the_time(served: Served) -> None:
     await served.write(gauge("hw.power", [float(place) for place in range(10)]))
     begin = BEGIN // SECOND
     times = f"start_time={begin}&end_time={begin + 10}"
-    found = await served.data(f"/telemetry/aggregations?step=4s&functions=sum,count&{times}")
-    assert [(one["sum"], one["count"]) for one in found] == [(6.0, 4), (22.0, 4), (17.0, 2)]
-    assert found[-1]["end"] == "2023-11-14T22:13:30.000000000Z"
+    data = await served.data(f"/telemetry/aggregations?step=4s&functions=sum,count&{times}")
+    assert [(one["sum"], one["count"]) for one in data] == [(6.0, 4), (22.0, 4), (17.0, 2)]
+    assert data[-1]["end"] == "2023-11-14T22:13:30.000000000Z"
 
 
 async def test_a_counter_has_its_increase_also_over_a_restart_and_from_before_the_window(served: Served) -> None:

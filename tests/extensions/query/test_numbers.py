@@ -100,9 +100,9 @@ def test_aggregates_are_those_of_all_points_of_a_group_and_a_window(
                 if not math.isnan(value):
                     start = time_of(second // STEP * STEP)
                     wanted.setdefault((host, metric, start), []).append(value)
-        found = await served.data(f"/telemetry/aggregations?group_by=host_id&step={STEP}s&{WHOLE}")
-        assert {(one["group"]["host_id"], one["metric"], one["start"][:19]) for one in found} == {*wanted}
-        for one in found:
+        data = await served.data(f"/telemetry/aggregations?group_by=host_id&step={STEP}s&{WHOLE}")
+        assert {(one["group"]["host_id"], one["metric"], one["start"][:19]) for one in data} == {*wanted}
+        for one in data:
             values = wanted[one["group"]["host_id"], one["metric"], one["start"][:19]]
             assert (one["count"], one["min"], one["max"]) == (len(values), min(values), max(values))
             assert one["sum"] == pytest.approx(math.fsum(values), abs=1e-6)
@@ -120,9 +120,9 @@ async def test_sums_beyond_the_largest_number_are_answered(served: Served, value
     if isinstance(value, int):
         await served.write(counter("big", [value, value], temporality=1), counter("total", [1, value, value]))
     await served.write(gauge("big", [value, value, value]), host_name="a")
-    found = await served.data(f"/telemetry/aggregations?{WHOLE}")
-    assert {one["metric"] for one in found} >= {"big"}
-    whole = next(one for one in found if one["type"] == "gauge")
+    data = await served.data(f"/telemetry/aggregations?{WHOLE}")
+    assert {one["metric"] for one in data} >= {"big"}
+    whole = next(one for one in data if one["type"] == "gauge")
     assert whole["sum"] == total
     assert whole["max"] == float(value)
 

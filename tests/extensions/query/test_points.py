@@ -95,8 +95,8 @@ async def test_times_bound_a_page_with_the_start_and_without_the_end(served: Ser
         ("2023-11-14T22:13:21Z", "2023-11-14T22:13:23Z"),
         ("2023-11-14T23:13:21%2B01:00", "2023-11-14T23:13:23+01:00"),
     ):
-        found = await served.data(f"/telemetry?start_time={start}&end_time={end}&gpu_id=GPU-n1-0&fields=value")
-        assert found == [{"value": 1.0}, {"value": 2.0}]
+        data = await served.data(f"/telemetry?start_time={start}&end_time={end}&gpu_id=GPU-n1-0&fields=value")
+        assert data == [{"value": 1.0}, {"value": 2.0}]
 
 
 async def test_any_attribute_is_a_filter_and_no_text_is_sql(served: Served) -> None:

@@ -11,6 +11,6 @@ async def test_gateways_on_one_store_are_interchangeable(settings: WritableStore
         same = await other.get("/telemetry?page_size=2&fields=value")
         assert (same.body, same.headers["etag"]) == (page.body, page.headers["etag"])
         await other.write(gauge("late", [4.0]))
-        found = await other.data(f"/telemetry?page_size=2&fields=value&cursor={page.json['next_cursor']}")
-        assert found == [{"value": 3.0}]
+        data = await other.data(f"/telemetry?page_size=2&fields=value&cursor={page.json['next_cursor']}")
+        assert data == [{"value": 3.0}]
         assert await one.data("/telemetry?fields=value&metric=late") == [{"value": 4.0}]

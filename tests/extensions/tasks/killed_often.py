@@ -92,7 +92,7 @@ def main(folder: Path, kills: int, seed: int) -> int:
         os.waitpid(child, 0)
     tasks = asyncio.run(Life(folder, kills, name).last(3 * kills))
     found = mistakes(folder, tasks)
-    counts = {status: sum(one["status"] == status for one in tasks.values()) for status in ("cancelled", "lost")}
+    counts = {status: sum(task["status"] == status for task in tasks.values()) for status in ("cancelled", "lost")}
     sys.stdout.write(f"{len(tasks)} tasks, {len(noted(folder / 'ran'))} runs, {counts}\n" + "\n".join(found))
     return 1 if found else 0
 

@@ -123,7 +123,7 @@ async def test_a_repeated_request_runs_once(tmp_path: Path) -> None:
     command = ["/bin/sh", "-c", f"echo x >> {ran}"]
     async with running(tmp_path / "tasks") as client:
         answers = await asyncio.gather(*(client.post(id="a", command=command) for _ in range(20)))
-        assert sorted(one.status for one in answers) == [200] * 19 + [201]
+        assert sorted(answer.status for answer in answers) == [200] * 19 + [201]
         keyed = await asyncio.gather(*(client.post(key="k-1", command=command) for _ in range(20)))
         assert sorted(one.status for one in keyed) == [200] * 19 + [201]
         (id_,) = {one.json["id"] for one in keyed}
@@ -282,11 +282,11 @@ def points_of(reader: InMemoryMetricReader) -> dict[str, dict[Any, float]]:
     assert data
     metrics = metrics_in(data)
     return {
-        one.name: {
+        metric.name: {
             (point.attributes or {}).get("status"): float(getattr(point, "value", 0) or getattr(point, "count", 0))
-            for point in one.data.data_points
+            for point in metric.data.data_points
         }
-        for one in metrics
+        for metric in metrics
     }
 
 

@@ -102,8 +102,8 @@ async def test_a_tail_of_a_long_output_takes_little_memory(tmp_path: Path) -> No
 async def test_the_last_lines_are_those_of_the_command_tail(tmp_path: Path, data: bytes, tail: int) -> None:
     folder = TaskFolder(tmp_path)
     folder.output.write_bytes(data)
-    found = b"".join([piece async for piece in output_of(folder, SystemClock(), False, tail)])
-    assert found == b"".join(data.splitlines(keepends=True)[-tail:] if tail else [])
+    join = b"".join([piece async for piece in output_of(folder, SystemClock(), False, tail)])
+    assert join == b"".join(data.splitlines(keepends=True)[-tail:] if tail else [])
 
 
 async def test_an_output_that_cannot_be_read_is_one_sentence_with_503(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ async def test_a_full_disk_refuses_requests_and_loses_neither_tasks_nor_exit_cod
         await client.reaches("b", "running")
         filler = fill(disk)
         refusals = [await client.post(id=f"c{number}", command=["true", "x" * 5000]) for number in range(5)]
-        refused = next(one for one in refusals if one.status != 201)
+        refused = next(refusal for refusal in refusals if refusal.status != 201)
         assert refused.status == 503
         assert "the tasks cannot be stored or read now: database or disk is full" in refused.json["error"]
         assert (await client.get("a"))["status"] == "running"
@@ -183,9 +183,9 @@ async def test_a_task_that_starts_on_a_full_disk_waits_until_there_is_room(disk:
         filler.unlink()
         assert await engine.submit(TaskSpec("a", ("true", "x" * 5000))) == "a"
         async with asyncio.timeout(60):
-            while (found := (await engine.states(["a"])).get("a")) is None or found.status not in ENDED:  # noqa: ASYNC110
+            while (state := (await engine.states(["a"])).get("a")) is None or state.status not in ENDED:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
-        assert found.exit_code == 0
+        assert state.exit_code == 0
 
 
 async def test_a_task_that_takes_too_long_fails(tmp_path: Path) -> None:

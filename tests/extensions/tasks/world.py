@@ -70,14 +70,14 @@ class MemoryEngine(Engine):
 
     async def states(self, handles: Collection[str]) -> Mapping[str, Observed]:
         with self._call():
-            return {one: self.world[one] for one in handles if one in self.world}
+            return {handle: self.world[handle] for handle in handles if handle in self.world}
 
     async def logs(self, handle: str, follow: bool, tail: int | None) -> AsyncIterator[bytes]:
         yield b"output"
 
     async def recover(self, ids: Collection[str]) -> Mapping[str, str]:
         with self._call():
-            return {one: f"handle of {one}" for one in ids if f"handle of {one}" in self.world}
+            return {id_: f"handle of {id_}" for id_ in ids if f"handle of {id_}" in self.world}
 
     async def forget(self, handle: str) -> None:
         with self._call():
@@ -107,15 +107,15 @@ class CrashingStore(TaskStore):
 
     def add(self, task: StoredTask, most_queued: int) -> tuple[StoredTask, bool]:
         self._fuse.burn()
-        found = super().add(task, most_queued)
+        add = super().add(task, most_queued)
         self._fuse.burn()
-        return found
+        return add
 
     def apply(self, id_: str, event: Event, now: float) -> tuple[StoredTask, StoredTask] | None:
         self._fuse.burn()
-        found = super().apply(id_, event, now)
+        apply = super().apply(id_, event, now)
         self._fuse.burn()
-        return found
+        return apply
 
 
 class Collector:

@@ -51,11 +51,11 @@ class _WithTeacher(_Module):
         with self.run.truth.region("forward"):
             with torch.no_grad():
                 wanted = self.teacher(inputs).softmax(-1)
-            found = self.model(inputs)
-            loss = nn.functional.cross_entropy(found, targets)
-            loss = loss + nn.functional.kl_div(found.log_softmax(-1), wanted, reduction="batchmean")
+            model = self.model(inputs)
+            loss = nn.functional.cross_entropy(model, targets)
+            loss = loss + nn.functional.kl_div(model.log_softmax(-1), wanted, reduction="batchmean")
             with torch.no_grad():
-                self.log("accuracy", (found.argmax(-1) == targets).float().mean())
+                self.log("accuracy", (model.argmax(-1) == targets).float().mean())
             return loss
 
 

@@ -42,7 +42,9 @@ async def test_prometheus_has_every_series_with_its_labels_and_type_by_both_form
             await check_types(prometheus, "modern")
             await check_types(prometheus, "classic")
             exemplars = await prometheus.get("query_exemplars", query="{__name__=~'.+'}", start="0", end="9999999999")
-            assert [one["exemplars"][0]["labels"]["trace_id"] for one in exemplars] == [bytes(range(16)).hex()]
+            assert [exemplar["exemplars"][0]["labels"]["trace_id"] for exemplar in exemplars] == [
+                bytes(range(16)).hex()
+            ]
 
 
 async def test_prometheus_has_every_series_and_native_histograms_by_protobuf(
@@ -68,7 +70,7 @@ async def test_prometheus_has_every_series_and_native_histograms_by_protobuf(
             assert await prometheus.value('mixed_bucket{le="2.0",job="explicit"}') == 1
             assert await prometheus.value('histogram_count(mixed{job="exponential"})') == 2
             exemplars = await prometheus.get("query_exemplars", query="{__name__=~'.+'}", start="0", end="9999999999")
-            found = {one["seriesLabels"]["__name__"]: one["exemplars"][0]["value"] for one in exemplars}
+            found = {exemplar["seriesLabels"]["__name__"]: exemplar["exemplars"][0]["value"] for exemplar in exemplars}
             assert found == {"zernel_dataloader_wait_seconds_bucket": "0.2", "mixed": "1.5"}
 
 

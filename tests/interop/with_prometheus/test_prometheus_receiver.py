@@ -176,7 +176,7 @@ async def test_native_histograms_have_the_buckets_that_prometheus_has(
         *((base ** (point.positive.offset + i), base ** (point.positive.offset + i + 1), n)
           for i, n in enumerate(point.positive.bucket_counts) if n),
     ]  # fmt: skip
-    assert [pytest.approx(one) for one in ours] == expected
+    assert [pytest.approx(our) for our in ours] == expected
     assert (float(theirs["count"]), float(theirs["sum"])) == (point.count, point.sum)
 
 
@@ -200,19 +200,19 @@ async def test_the_page_of_the_python_client_comes_out_complete(unused_tcp_port:
     server, thread = start_http_server(unused_tcp_port, "127.0.0.1", client_registry())
     try:
         async with receiving(None, job("python", unused_tcp_port)) as downstream:
-            found = metrics_of(await scrape_of(downstream, unused_tcp_port))
+            metrics = metrics_of(await scrape_of(downstream, unused_tcp_port))
     finally:
         await asyncio.to_thread(server.shutdown)
         thread.join()
         server.server_close()
-    assert found["jobs_total"].sum.data_points[0].as_double == 3
-    assert found["jobs_total"].sum.data_points[0].start_time_unix_nano > 10**18
-    assert found["depth"].gauge.data_points[0].as_double == 2.5
-    wait = found["wait_seconds"]
+    assert metrics["jobs_total"].sum.data_points[0].as_double == 3
+    assert metrics["jobs_total"].sum.data_points[0].start_time_unix_nano > 10**18
+    assert metrics["depth"].gauge.data_points[0].as_double == 2.5
+    wait = metrics["wait_seconds"]
     assert (wait.unit, wait.description) == ("s", "Wait.")
     assert [*wait.histogram.data_points[0].bucket_counts] == [0, 1, 0]
     assert len(wait.histogram.data_points[0].exemplars) == 1
-    assert (found["size"].summary.data_points[0].count, found["size"].summary.data_points[0].sum) == (1, 7)
+    assert (metrics["size"].summary.data_points[0].count, metrics["size"].summary.data_points[0].sum) == (1, 7)
 
 
 async def test_series_of_a_target_that_leaves_a_file_end(tmp_path: Path) -> None:

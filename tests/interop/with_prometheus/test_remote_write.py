@@ -94,7 +94,7 @@ async def test_every_kind_of_metric_arrives_with_its_values(peer: Peer, tmp_path
         assert await prometheus.value("histogram_fraction(-0.0000001, 0.0000001, step_seconds)") == pytest.approx(0.1)
         assert await prometheus.value('target_info{hw_vendor="NVIDIA"}') == 1
         exemplars = await prometheus.get("query_exemplars", query="{__name__=~'.+'}", start="0", end="9999999999")
-        assert [one["exemplars"][0]["labels"]["trace_id"] for one in exemplars] == [bytes(range(16)).hex()]
+        assert [exemplar["exemplars"][0]["labels"]["trace_id"] for exemplar in exemplars] == [bytes(range(16)).hex()]
 
 
 async def test_a_prometheus_without_native_histograms_gets_classic_ones(

@@ -26,12 +26,12 @@ def download(pattern: str, release: str, architecture: str) -> Path:
     newest = max(names, key=_numbers)
     folder = CACHE / "packages" / architecture
     folder.mkdir(parents=True, exist_ok=True)
-    if not (found := _file(folder, newest)):
+    if not (file := _file(folder, newest)):
         run([*apt, "download", "-qq", f"{newest}:{architecture}"], folder)
-        found = _file(folder, newest)
-    if not found:
+        file = _file(folder, newest)
+    if not file:
         raise CannotDownload(f"apt-get download {newest} left no file")
-    return found
+    return file
 
 
 def unpacked_kernel(pattern: str, release: str, architecture: str) -> Path:

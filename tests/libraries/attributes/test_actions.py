@@ -11,7 +11,7 @@ from otel_zernel_libraries.attributes.config import AttributeAction
 
 
 def actions(*options: dict[str, Any]) -> list[AttributeAction]:
-    return [AttributeAction.model_validate(one) for one in options]
+    return [AttributeAction.model_validate(option) for option in options]
 
 
 def changed(resource: Resource, *options: dict[str, Any]) -> bool:

@@ -65,7 +65,7 @@ async def test_slow_connections_take_a_quarter_of_the_open_files_and_leave_a_pla
             async with client(address) as (reader, writer):
                 writer.write(GET)
                 assert (await answer(reader)).startswith(b"HTTP/1.1 200")
-            await until(lambda: sum(one.at_eof() for one in readers) >= 50)
+            await until(lambda: sum(reader.at_eof() for reader in readers) >= 50)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 

@@ -177,7 +177,7 @@ async def test_a_check_that_only_connects_is_not_logged(tls: dict[str, str], cap
                 socket.create_connection(("127.0.0.1", port)).close()
             await send_by_http(f"http://127.0.0.1:{port}/v1/metrics")
             await until(lambda number=number: len(warnings(caplog)) >= number)  # type: ignore[misc]
-    assert ["speaks plaintext" in one for one in warnings(caplog)] == [True] * 2
+    assert ["speaks plaintext" in warning for warning in warnings(caplog)] == [True] * 2
 
 
 async def test_localhost_is_served_on_both_families() -> None:

@@ -101,6 +101,6 @@ async def test_points_of_a_batch_whose_attributes_have_another_order_are_of_one_
     second.attributes.reverse()
     second.time_unix_nano += 1
     written = await store.write(given, 0)
-    found = [metric for batch in await read_all(settings) for metric in flat([batch.metrics])]
+    metrics = [metric for batch in await read_all(settings) for metric in flat([batch.metrics])]
     assert written.stored == 2
-    assert len(found) == 2
+    assert len(metrics) == 2

@@ -145,8 +145,8 @@ async def test_of_two_spans_with_the_same_ids_the_first_stays_and_the_other_is_c
 
 async def test_spans_are_read_by_time(settings: WritableStoreConfig, store: StoreWriter) -> None:
     await store.write(steps(20), 0)
-    found = await spans_in(settings, NOW_NS + 5 * 10**9, NOW_NS + 9 * 10**9)
-    assert [key[1][-1] for key in flat_spans(found)] == [5, 6, 7, 8]
+    spans = await spans_in(settings, NOW_NS + 5 * 10**9, NOW_NS + 9 * 10**9)
+    assert [key[1][-1] for key in flat_spans(spans)] == [5, 6, 7, 8]
 
 
 async def test_old_spans_go_away_with_their_resources_and_points_stay(settings: WritableStoreConfig) -> None:
@@ -158,8 +158,8 @@ async def test_old_spans_go_away_with_their_resources_and_points_stay(settings: 
         assert await store.maintain(later) > 0
         written = await store.write(Batch.join([steps(2, begin_ns=later), steps(4)]), later)
         assert (written.stored, written.dropped) == (2, {"too_old": 4})
-    found = await spans_in(settings)
-    assert flat_spans(found) == flat_spans([steps(2, begin_ns=later).spans])
+    spans = await spans_in(settings)
+    assert flat_spans(spans) == flat_spans([steps(2, begin_ns=later).spans])
 
 
 async def test_metrics_and_spans_share_their_resources(settings: WritableStoreConfig, store: StoreWriter) -> None:

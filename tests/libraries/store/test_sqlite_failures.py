@@ -60,9 +60,9 @@ async def test_a_missing_directory_is_an_error_at_the_start(tmp_path: Path) -> N
 
 
 async def test_the_database_of_another_program_is_refused_and_unchanged(tmp_path: Path) -> None:
-    other = sqlite3.connect(tmp_path / "metrics.db")
-    other.execute("CREATE TABLE theirs (a)")
-    other.close()
+    connect = sqlite3.connect(tmp_path / "metrics.db")
+    connect.execute("CREATE TABLE theirs (a)")
+    connect.close()
     before = (tmp_path / "metrics.db").read_bytes()
     with pytest.raises(CannotStart, match="is the database of another program; choose another path"):
         await writer(sqlite_config(tmp_path)).open()
@@ -102,12 +102,12 @@ async def test_a_batch_waits_for_the_lock_of_another_program_and_is_stored_later
     settings = sqlite_config(tmp_path, connect_timeout="50ms")
     async with writing(settings) as store:
         await store.open()
-        other = sqlite3.connect(tmp_path / "metrics.db", isolation_level=None)
-        other.execute("BEGIN IMMEDIATE")
+        connect = sqlite3.connect(tmp_path / "metrics.db", isolation_level=None)
+        connect.execute("BEGIN IMMEDIATE")
         with pytest.raises(Retryable, match="another program holds the lock of the file; end it"):
             await store.write(gauges(5, times=1), 0)
-        other.execute("ROLLBACK")
-        other.close()
+        connect.execute("ROLLBACK")
+        connect.close()
         assert (await store.write(gauges(5, times=1), 0)).stored == 5
 
 

@@ -51,7 +51,7 @@ def stacks_of(times: Iterable[tuple[StackTime, Sequence[CodeLine]]]) -> ProcessS
     table: dict[CodeLine, int] = {}
     stacks = []
     for time, lines in times:
-        numbers = tuple(table.setdefault(one, len(table)) for one in lines)
+        numbers = tuple(table.setdefault(line, len(table)) for line in lines)
         stacks.append(
             StackTime(
                 thread=time.thread,

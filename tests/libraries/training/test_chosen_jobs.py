@@ -27,9 +27,9 @@ def passed(choice: JobChoice, *batches: Batch, ancestors: Mapping[int, tuple[int
     processor: Any = cls(cls.Config(), make_context("processors", "chosen"))
     found = [one for batch in batches for one in processor.process(batch)]
     resources = [
-        {pair.key: pair.value.int_value for pair in one.resource.attributes}
+        {pair.key: pair.value.int_value for pair in resource_metric.resource.attributes}
         for batch in found
-        for one in batch.metrics.resource_metrics
+        for resource_metric in batch.metrics.resource_metrics
     ]
     return [resource.get("process.pid") for resource in resources]
 

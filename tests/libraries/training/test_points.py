@@ -40,7 +40,7 @@ def test_a_sum_and_a_gauge_have_numbers() -> None:
 def test_a_point_without_a_usable_number_has_none(point: NumberDataPoint) -> None:
     metric = Metric()
     metric.gauge.data_points.append(point)
-    assert [one.value for one in numbers_of(metric, {})] == [None]
+    assert [number.value for number in numbers_of(metric, {})] == [None]
 
 
 def test_lists_are_no_scalars() -> None:

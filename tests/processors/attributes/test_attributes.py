@@ -31,7 +31,7 @@ def run(one: AttributesProcessor, batch: Batch) -> Batch:
 
 def points(*attributes: dict[str, Any], name: str = "m", host: str = "a") -> Batch:
     """A gauge with a point for each set of attributes."""
-    metric = gauge(name, *(number(1.0, one) for one in attributes))
+    metric = gauge(name, *(number(1.0, attribute) for attribute in attributes))
     return Batch.from_bytes(metrics=data(metric, resource={"host.name": host}).SerializeToString())
 
 

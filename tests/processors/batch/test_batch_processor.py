@@ -106,11 +106,11 @@ def test_joining_does_not_parse() -> None:
 
 def test_a_copy_in_another_pipeline_stays_as_it_is() -> None:
     one, batch = processor(send_batch_size=2), batch_of(1)
-    other = batch.copy()
+    copy = batch.copy()
     list(one.process(batch))
     [joined] = one.process(batch_of(2))
     joined.edit_metrics().Clear()
-    assert values_of([other]) == [1]
+    assert values_of([copy]) == [1]
 
 
 @pytest.mark.parametrize(

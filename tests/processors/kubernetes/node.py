@@ -84,10 +84,10 @@ async def named(processor: KubernetesProcessor, *resources: Mapping[str, Attribu
     batch = batch_with(*resources)
     await processor.prepare(batch)
     [after] = processor.process(batch)
-    found = [plain(one.resource.attributes) for one in after.metrics.resource_metrics]
-    assert found == [plain(one.resource.attributes) for one in after.spans.resource_spans]
-    assert found == [plain(one.resource.attributes) for one in after.logs.resource_logs]
-    return found
+    plains = [plain(resource_metric.resource.attributes) for resource_metric in after.metrics.resource_metrics]
+    assert plains == [plain(resource_span.resource.attributes) for resource_span in after.spans.resource_spans]
+    assert plains == [plain(resource_log.resource.attributes) for resource_log in after.logs.resource_logs]
+    return plains
 
 
 def added(resource: Mapping[str, AttributeValue], found: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ OWN = {"K8S_NODE_NAME": "node-1", "K8S_NAMESPACE": "train", "K8S_POD_NAME": "tra
 
 def examined(environ: dict[str, str], **options: object) -> list[tuple[str, bool | None, str]]:
     config = KubernetesProcessorConfig.model_validate(options)
-    return [(one.topic, one.ok, one.text) for one in findings(config, environ)]
+    return [(finding.topic, finding.ok, finding.text) for finding in findings(config, environ)]
 
 
 def test_a_complete_node_has_only_good_findings(tmp_path: Path) -> None:

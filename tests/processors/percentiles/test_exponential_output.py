@@ -27,11 +27,11 @@ def test_every_value_lies_in_its_bucket_within_the_precision_of_the_counters(val
     assert counts.sum() == point.count == len(values)
     assert point.zero_count == 0
     upper = np.exp2(np.ldexp(np.arange(len(counts)) + point.positive.offset + 1.0, -point.scale))
-    found = np.sort(np.repeat(upper, counts))
+    sort = np.sort(np.repeat(upper, counts))
     width = 2.0 ** (2.0**-point.scale)
     rounded = np.sort(np.maximum(np.rint(np.array(values) * 1e9), 1)) / 1e9
-    assert (rounded <= found * 1.001).all()
-    assert (rounded >= found / width / 1.001).all()
+    assert (rounded <= sort * 1.001).all()
+    assert (rounded >= sort / width / 1.001).all()
     assert point.attributes[0].key == "pid"
 
 

@@ -22,9 +22,9 @@ def test_only_selected_metrics_are_removed_from_a_batch() -> None:
 def test_a_copy_of_the_batch_in_another_pipeline_keeps_its_metrics() -> None:
     running = RunningProcessor()
     batch = gauge([1.0])
-    other = batch.copy()
+    copy = batch.copy()
     running.process(batch)
-    assert other.point_count == 1
+    assert copy.point_count == 1
 
 
 def test_summaries_and_spans_pass_through() -> None:

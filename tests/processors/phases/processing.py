@@ -76,8 +76,8 @@ def phases_of(batches: list[Batch], pid: int = 42, by: str = "") -> dict[str, fl
 def last(batches: list[Batch], name: str, **wanted: object) -> float:
     """The last value of a metric among the points with these attributes (`_` stands for `.`)."""
     expected = {key.replace("_", "."): value for key, value in wanted.items()}
-    found = [value for attributes, value in values_of(batches, name) if expected.items() <= attributes.items()]
-    return found[-1]
+    values = [value for attributes, value in values_of(batches, name) if expected.items() <= attributes.items()]
+    return values[-1]
 
 
 def state(batches: list[Batch], name: str) -> str:

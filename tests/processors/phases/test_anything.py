@@ -117,7 +117,7 @@ SPANS = st.builds(
 
 def without_host(resource: Resource) -> Resource:
     """The resource without `host.name`."""
-    return Resource(attributes=[one for one in resource.attributes if one.key != "host.name"])
+    return Resource(attributes=[attribute for attribute in resource.attributes if attribute.key != "host.name"])
 
 
 OF_PROCESSES = st.sampled_from(

@@ -25,8 +25,8 @@ from tests.processors.phases.training import (
 def renamed(batch: Batch, scope: str) -> Batch:
     """The batch with another name of the instrumentation scope."""
     for resource in batch.edit_spans().resource_spans:
-        for one in resource.scope_spans:
-            one.scope.name = scope
+        for scope_span in resource.scope_spans:
+            scope_span.scope.name = scope
     return batch
 
 
@@ -146,10 +146,10 @@ def test_an_end_without_its_details_ends_the_process_and_passes(end: Mapping[str
     span.attributes.extend(key_values({"zernel.interval": "process", "thread.id": 1, **end}))
     processor = make(lateness="500ms")
     made = list(processor.process(batch_of([*Loop().steps(90).spans, span], resource_of(1))))
-    assert [one for one in spans_of(made) if one.name == "process"] == [span]
+    assert [span for span in spans_of(made) if span.name == "process"] == [span]
     late = batch_of(Loop(now=3000).steps(3).spans, resource_of(1))
-    other = batch_of(Loop(now=3000).steps(100).spans, resource_of(2))
-    feed(processor, [other, late])
+    batch = batch_of(Loop(now=3000).steps(100).spans, resource_of(2))
+    feed(processor, [batch, late])
     assert dropped(processor)["late"] > 0
 
 

@@ -22,7 +22,7 @@ TRACED = {"sample": 1, "max_steps": 1000}
 def test_every_phase_has_its_evidence(name: str, details: set[str]) -> None:
     made = run(*in_pieces(simulated(name).spans), traces=TRACED)
     segments = [attributes_of(span.attributes) for span in spans_of(made) if span.parent_span_id]
-    assert {one["zernel.phase.detail"] for one in segments} == details
+    assert {segment["zernel.phase.detail"] for segment in segments} == details
     times = {
         (attributes["zernel.phase"], attributes["zernel.phase.detail"]): value
         for attributes, value in values_of(made, "zernel.phase.detail.time")
@@ -39,7 +39,7 @@ def test_every_phase_has_its_evidence(name: str, details: set[str]) -> None:
 def test_steps_name_their_boundary_and_their_thread(name: str, boundary: str) -> None:
     made = run(*in_pieces(simulated(name).spans), traces=TRACED)
     steps = [attributes_of(span.attributes) for span in spans_of(made) if not span.parent_span_id]
-    training = [one for one in steps if one["zernel.step.kind"] == "training"]
+    training = [step for step in steps if step["zernel.step.kind"] == "training"]
     assert {(one["zernel.step.boundary"], one["thread.id"]) for one in training} == {(boundary, 1)}
     assert last(made, "zernel.steps", zernel_step_kind="training", zernel_step_boundary=boundary) == len(training)
 
@@ -48,7 +48,7 @@ def test_a_process_that_only_infers_has_no_boundary() -> None:
     made = run(*in_pieces(simulated("generation").spans))
     labels = [attributes for attributes, _ in values_of(made, "zernel.steps")]
     assert labels
-    assert all("zernel.step.boundary" not in one for one in labels)
+    assert all("zernel.step.boundary" not in label for label in labels)
 
 
 def test_the_time_of_two_threads_is_their_sum() -> None:

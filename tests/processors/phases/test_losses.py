@@ -46,7 +46,9 @@ def test_the_time_and_the_durations_of_lossy_steps_are_known_apart() -> None:
     lost = ("unknown", "lost")
     assert times["zernel.phase.lossy.time"][lost] == times["zernel.phase.detail.time"][lost] > 0
     counts = Counter[bool]()
-    for point in (one for metric in metrics_of(made, "zernel.step.duration") for one in metric.histogram.data_points):
+    for point in (
+        data_point for metric in metrics_of(made, "zernel.step.duration") for data_point in metric.histogram.data_points
+    ):
         about = attributes_of(point.attributes)
         counts[bool(about.get("zernel.step.lossy"))] += point.count * (about["zernel.step.kind"] == "training")
     assert counts == {True: lossy, False: last(made, "zernel.steps", zernel_step_kind="training") - lossy}

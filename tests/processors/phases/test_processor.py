@@ -87,9 +87,9 @@ def test_durations_are_exact_and_link_to_traces() -> None:
     assert sum(point.count for point in training) == 31
     assert max(point.max for point in training) == 0.1221
     assert all(sum(point.bucket_counts) == point.count for point in points)
-    exemplars = {one.trace_id for point in points for one in point.exemplars}
+    exemplars = {exemplar.trace_id for point in points for exemplar in point.exemplars}
     assert exemplars == {span.trace_id for span in spans_of(made)}
-    assert any(one.as_double == 0.1221 for point in training for one in point.exemplars)
+    assert any(exemplar.as_double == 0.1221 for point in training for exemplar in point.exemplars)
 
 
 def test_percentiles_of_step_durations_are_those_of_the_steps() -> None:
@@ -107,7 +107,7 @@ def test_percentiles_of_step_durations_are_those_of_the_steps() -> None:
         for point in metric.summary.data_points
         if attributes_of(point.attributes)["zernel.step.kind"] == "training"
     ]
-    quantiles = {one.quantile: one.value for one in summaries[-1].quantile_values}
+    quantiles = {quantile_value.quantile: quantile_value.value for quantile_value in summaries[-1].quantile_values}
     durations = {0.5: 0.0721, 0.99: 0.1211, 1.0: 0.1221}  # 22.1 ms plus the forward pass
     assert {quantile: quantiles[quantile] for quantile in durations} == pytest.approx(durations, rel=1e-3)
 

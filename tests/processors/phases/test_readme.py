@@ -42,7 +42,11 @@ def described(batch: Batch) -> Iterator[tuple[str, str, set[str]]]:
     for resource in batch.metrics.resource_metrics:
         for metric in resource.scope_metrics[0].metrics:
             if metric.name.startswith("zernel."):
-                yield metric.name, metric.unit, set().union(*(attributes_of(one.attributes) for one in points(metric)))
+                yield (
+                    metric.name,
+                    metric.unit,
+                    set().union(*(attributes_of(point.attributes) for point in points(metric))),
+                )
 
 
 def test_every_metric_is_declared_with_its_unit_and_attributes() -> None:

@@ -38,7 +38,7 @@ def test_sums_and_durations_are_those_of_all_steps(loads: bool) -> None:
         points = [
             point for metric in metrics_of(made, "zernel.step.duration") for point in metric.histogram.data_points
         ]
-        trained = [one for one in points if attributes_of(one.attributes)["zernel.step.kind"] == "training"]
+        trained = [point for point in points if attributes_of(point.attributes)["zernel.step.kind"] == "training"]
         means.append(sum(one.sum for one in trained) / sum(one.count for one in trained))
         assert sum(one.count for one in trained) == last(made, "zernel.steps", zernel_step_kind="training")
     assert means[1] == pytest.approx(means[0], rel=0.02)
@@ -52,7 +52,7 @@ def test_the_time_line_has_no_holes(loads: bool) -> None:
     loop = fast_loop(3_000, loads=loads)
     some = without_some(loop.spans, "data_loading" if loads else "optimizer", every=4)
     traces = {"max_steps": 1, "merge_rest": True, "sample": 1}
-    steps = [one for one in spans_of(run(some, traces=traces)) if one.name in ("step", "steps")]
+    steps = [span for span in spans_of(run(some, traces=traces)) if span.name in ("step", "steps")]
     steps.sort(key=lambda span: span.start_time_unix_nano)
     until = steps[0].start_time_unix_nano
     assert until - START < 1_000_000
@@ -63,7 +63,9 @@ def test_the_time_line_has_no_holes(loads: bool) -> None:
 
 
 def _durations(span: Span) -> list[object]:
-    arrays = (one.value.array_value.values for one in span.attributes if one.key == "zernel.step.durations")
+    arrays = (
+        attribute.value.array_value.values for attribute in span.attributes if attribute.key == "zernel.step.durations"
+    )
     return [value for values in arrays for value in values]
 
 

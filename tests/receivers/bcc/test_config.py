@@ -22,8 +22,8 @@ def problems(program: dict[str, Any], **options: Any) -> list[str]:
     receiver = {"programs": {"one": {"source": "int x;", "metrics": [HISTOGRAM], **program}}, **options}
     with pytest.raises(ConfigError) as refused:
         check(receiver)
-    found = [str(problem) for problem in refused.value.problems]
-    return [one.removeprefix("receivers::bcc::programs::one::") for one in found if one.startswith("receivers::bcc")]
+    strs = [str(problem) for problem in refused.value.problems]
+    return [one.removeprefix("receivers::bcc::programs::one::") for one in strs if one.startswith("receivers::bcc")]
 
 
 @pytest.mark.parametrize(

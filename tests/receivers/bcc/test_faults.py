@@ -34,7 +34,7 @@ def counted(script: str, **options: Any) -> Iterator[tuple[BccReceiver, InMemory
 
 def restarts(reader: InMemoryMetricReader) -> dict[str, int]:
     data = reader.get_metrics_data()
-    metrics = [one for part in (data.resource_metrics if data else ()) for one in part.scope_metrics[0].metrics]
+    metrics = [metric for part in (data.resource_metrics if data else ()) for metric in part.scope_metrics[0].metrics]
     points = [point for metric in metrics if metric.name == "zernel.bcc.restarts" for point in metric.data.data_points]
     return {str((point.attributes or {})["reason"]): int(point.value) for point in points}  # type: ignore[union-attr]
 

@@ -156,7 +156,7 @@ def test_the_slot_of_the_sum_is_no_bucket() -> None:
 
 
 def decode(decoders: list[Any], value: int | bytes) -> int | str:
-    return decoded([DecoderConfig.model_validate(one) for one in decoders], value)
+    return decoded([DecoderConfig.model_validate(decoder) for decoder in decoders], value)
 
 
 LOOPBACK = int.from_bytes(b"\x7f\0\0\1", sys.byteorder)

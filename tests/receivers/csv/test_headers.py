@@ -88,17 +88,17 @@ async def test_in_layout_wide_the_second_header_counts_too(receive: Receive) -> 
 
 async def test_a_header_is_found_in_files_whose_first_column_is_a_text(receive: Receive) -> None:
     text = "".join(f"node-{n},{n},2026-01-03 15:00:00,{n % 90}\n" for n in range(200))
-    other = "".join(f"node-{n},{n},{n % 90},2026-01-03 15:00:01\n" for n in range(200))
-    run = await receive(f"hostname,gpu_id,timestamp,temperature\n{text}hostname,gpu_id,temperature,timestamp\n{other}")
+    join = "".join(f"node-{n},{n},{n % 90},2026-01-03 15:00:01\n" for n in range(200))
+    run = await receive(f"hostname,gpu_id,timestamp,temperature\n{text}hostname,gpu_id,temperature,timestamp\n{join}")
     assert sorted(by_metric(run)["temperature"]) == sorted([float(n % 90) for n in range(200)] * 2)
     assert run.dropped == {}
 
 
 async def test_without_times_a_header_is_found_in_files_whose_first_column_is_a_text(receive: Receive) -> None:
     text = "".join(f"NVIDIA H100, GPU-{n}, {n % 90}, 50 %\n" for n in range(200))
-    other = "".join(f"NVIDIA H100, GPU-{n}, 50 %, {n % 90}\n" for n in range(200))
+    join = "".join(f"NVIDIA H100, GPU-{n}, 50 %, {n % 90}\n" for n in range(200))
     head, later = "name, uuid, temperature.gpu, utilization.gpu [%]", "name, uuid, utilization.gpu [%], temperature.gpu"
-    run = await receive(f"{head}\n{text}{later}\n{other}", timestamps="now")
+    run = await receive(f"{head}\n{text}{later}\n{join}", timestamps="now")
     assert sorted(by_metric(run)["temperature"]) == sorted([float(n % 90) for n in range(200)] * 2)
     assert by_metric(run)["utilization"] == [0.5] * 400
     assert run.dropped == {}

@@ -33,7 +33,7 @@ with Session.open(config, make_context(clock=SystemClock())) as session:
         sampled: Counter[str] = Counter()
         for point in metrics_of(batch)["zernel.samples"].sum.data_points:
             sampled[str(attributes_of(point)["process_pid"])] += point.as_int
-        resources = [attributes_of(one.resource) for one in batch.spans.resource_spans]
+        resources = [attributes_of(resource_span.resource) for resource_span in batch.spans.resource_spans]
         launches = {str(attributes_of(point)["process_pid"]): point.count for point in points}
-        ranks = {str(one["process_pid"]): one.get("zernel_rank") for one in resources}
+        ranks = {str(resource["process_pid"]): resource.get("zernel_rank") for resource in resources}
         say(json.dumps({"launches": launches, "samples": sampled, "ranks": ranks}))

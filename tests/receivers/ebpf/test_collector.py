@@ -46,8 +46,8 @@ def counted(process: Talker, pid: int) -> int:
 
 def has_probe(standin: Standin, program: Program) -> bool:
     """Whether the program's code differs from its file at the first instruction of launches."""
-    (process,) = [one for one in Scanner().scan().processes if one.id.pid == program.pid]
-    (used,) = [one for one in process.files if one.library is MappedLibrary.CUDART]
+    (process,) = [process for process in Scanner().scan().processes if process.id.pid == program.pid]
+    (used,) = [file for file in process.files if file.library is MappedLibrary.CUDART]
     with standin.cudart.open("rb") as file:
         offset = ElfFile(file.fileno()).find(["cudaLaunchKernel"])["cudaLaunchKernel"][0].offset
         file.seek(offset)

@@ -47,7 +47,7 @@ async def test_a_worker_registers_beats_by_call_and_by_stream_and_is_emitted_as_
     assert set(named(downstream, "system.cpu.logical.count")) == {8}
     assert set(named(downstream, "system.memory.limit")) == {2**34}
     resource = downstream.batches[-1].metrics.resource_metrics[0].resource
-    assert {one.key for one in resource.attributes} == {"zernel.worker.id", "host.name", "host.ip"}
+    assert {attribute.key for attribute in resource.attributes} == {"zernel.worker.id", "host.name", "host.ip"}
 
 
 async def test_thousands_of_heartbeats_on_one_stream_are_all_answered_and_the_latest_wins() -> None:

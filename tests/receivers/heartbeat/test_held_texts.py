@@ -42,11 +42,11 @@ class Reader:
     @property
     def end(self) -> int | None:
         """The code with which the feed has closed the connection."""
-        return next((one["code"] for one in self.messages if one["type"] == "websocket.close"), None)
+        return next((message["code"] for message in self.messages if message["type"] == "websocket.close"), None)
 
     def usages(self) -> list[dict[str, float]]:
         """The usages of the CPU by worker, in each message."""
-        texts = [json.loads(one["text"]) for one in self.messages if one["type"] == "websocket.send"]
+        texts = [json.loads(message["text"]) for message in self.messages if message["type"] == "websocket.send"]
         return [{name: worker["cpu_usage"] for name, worker in text.items()} for text in texts]
 
 
@@ -101,7 +101,7 @@ class Given:
 async def feeding() -> AsyncIterator[Given]:
     given = Given()
     yield given
-    await cancel(*(one.task for one in given.readers))
+    await cancel(*(reader.task for reader in given.readers))
     assert given.feed.held.size == 0
 
 

@@ -101,8 +101,8 @@ async def test_the_values_of_the_machine_and_its_tasks_arrive_at_the_master(tmp_
     async with collector(tmp_path / "master", master(ports)), collector(tmp_path / "worker", worker(ports)):
 
         def has_task() -> Any:
-            found = ports.get(f"/telemetry/{WORKER}")
-            return [one for one in found["running_tasks"] if one["memory_allocated"] > 1 << 25] if found else []
+            port = ports.get(f"/telemetry/{WORKER}")
+            return [one for one in port["running_tasks"] if one["memory_allocated"] > 1 << 25] if port else []
 
         with training("4711"):
             await until(has_task, 60)

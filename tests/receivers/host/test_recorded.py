@@ -160,7 +160,7 @@ def test_the_values_of_a_process() -> None:
 
 def test_kernel_threads_and_ended_processes_are_not_reported() -> None:
     batch, _ = scraped(receiver({"process": None}))
-    assert {found["process.pid"] for found in resources(batch) if "process.pid" in found} == {1, 812}
+    assert {resource["process.pid"] for resource in resources(batch) if "process.pid" in resource} == {1, 812}
 
 
 def test_the_series_of_a_process_end_with_it(tmp_path: Path) -> None:
@@ -181,15 +181,15 @@ def test_a_process_that_runs_another_program_gets_another_name(tmp_path: Path) -
     (root / "proc/812/exe").symlink_to("/usr/bin/ffmpeg")
     stat = root / "proc/812/stat"
     stat.write_text(stat.read_text().replace("(python (rank 0)", "(ffmpeg)"))
-    names = {found.get("process.executable.name") for found in resources(scraped(scraping)[0])}
+    names = {resource.get("process.executable.name") for resource in resources(scraped(scraping)[0])}
     assert "ffmpeg" in names
 
 
 def test_with_too_many_processes_those_of_jobs_stay_and_the_rest_is_a_problem() -> None:
     scraping = receiver({"process": {"max_processes": 1}})
     batch, problems = scraped(scraping)
-    assert [found["process.pid"] for found in resources(batch) if "process.pid" in found] == [812]
-    assert any("1 of 2 processes are not reported: raise max_processes" in one for one in problems)
+    assert [resource["process.pid"] for resource in resources(batch) if "process.pid" in resource] == [812]
+    assert any("1 of 2 processes are not reported: raise max_processes" in problem for problem in problems)
     assert scraped(scraping)[1] == []
 
 

@@ -74,7 +74,7 @@ def test_a_process_that_works_is_seen_with_its_cpu_time_and_memory() -> None:
     spent = (found["process.cpu.time", "user"] or 0) + (found["process.cpu.time", "system"] or 0)
     assert spent >= 0.19
     assert (found["process.memory.usage",] or 0) > 50_000_000
-    (resource,) = (one for one in resources(batch) if one.get("process.pid") == process.pid)
+    (resource,) = (resource for resource in resources(batch) if resource.get("process.pid") == process.pid)
     assert resource["zernel.job.id"] == "77"
 
 
@@ -94,7 +94,11 @@ def test_a_process_that_executes_its_own_program_again_has_its_new_environment()
             for _ in range(2):
                 process.stdout.readline()
                 batch, _ = scraped(scraping)
-                jobs = [one.get("zernel.job.id") for one in resources(batch) if one.get("process.pid") == process.pid]
+                jobs = [
+                    resource.get("zernel.job.id")
+                    for resource in resources(batch)
+                    if resource.get("process.pid") == process.pid
+                ]
                 found.append(jobs)
                 with contextlib.suppress(BrokenPipeError):
                     process.stdin.write("go on\n")
@@ -107,8 +111,8 @@ def test_a_process_that_executes_its_own_program_again_has_its_new_environment()
 def test_filesystems_are_read_once_each_and_virtual_ones_left_out() -> None:
     mounts = list(parse_mounts((RECORDED / "proc/1/mounts").read_text()))
     assert Mount("server:/data", "/mnt/with space", "nfs4", "ro") in mounts
-    found = FilesystemReader(FilesystemConfig(), HostFiles(str(RECORDED)))._selected()
-    assert [mount.point for mount in found] == ["/", "/mnt/with space", "/dev/shm"]
+    selected = FilesystemReader(FilesystemConfig(), HostFiles(str(RECORDED)))._selected()
+    assert [mount.point for mount in selected] == ["/", "/mnt/with space", "/dev/shm"]
 
 
 def test_the_space_of_a_filesystem_is_that_of_statvfs() -> None:

@@ -44,9 +44,9 @@ async def test_the_lag_of_a_partition_is_measured_and_ends_with_the_assignment(
         await until(lambda: values_of_metrics(reader).get("otelcol_kafka_receiver_offset_lag", {}).get("1") == 3)
         free.set()
         await until(lambda: values_of_metrics(reader).get("otelcol_kafka_receiver_offset_lag", {}).get("1") == 0)
-        found = values_of_metrics(reader)
-        assert found["otelcol_kafka_receiver_current_offset"] == {"1": 2}
-        assert found["otelcol_kafka_receiver_records"] == {"1": 3}
+        values = values_of_metrics(reader)
+        assert values["otelcol_kafka_receiver_current_offset"] == {"1": 2}
+        assert values["otelcol_kafka_receiver_records"] == {"1": 3}
     await until(lambda: "otelcol_kafka_receiver_offset_lag" not in values_of_metrics(reader))
     ended = values_of_metrics(reader)
     assert "otelcol_kafka_receiver_current_offset" not in ended

@@ -25,7 +25,7 @@ async def test_records_of_every_signal_arrive_as_batches(cluster: MockCluster) -
     write(cluster.brokers, "otlp_logs", batch.bytes_of("logs"))
     async with receiving(cluster.brokers, downstream):
         await until(lambda: len(downstream.batches) == 3)
-    assert {signal for one in downstream.batches for signal in one.signals} == {"metrics", "traces", "logs"}
+    assert {signal for batch in downstream.batches for signal in batch.signals} == {"metrics", "traces", "logs"}
     assert all(one.bytes_of(one.signals[0]) == batch.bytes_of(one.signals[0]) for one in downstream.batches)
 
 
@@ -119,6 +119,8 @@ async def test_json_and_chosen_headers_arrive(cluster: MockCluster) -> None:
     downstream = Downstream()
     async with receiving(cluster.brokers, downstream, **options):
         await until(lambda: downstream.batches)
-    (resource,) = (one.resource for batch in downstream.batches for one in batch.metrics.resource_metrics)
-    found = {one.key: one.value.string_value for one in resource.attributes}
+    (resource,) = (
+        resource_metric.resource for batch in downstream.batches for resource_metric in batch.metrics.resource_metrics
+    )
+    found = {attribute.key: attribute.value.string_value for attribute in resource.attributes}
     assert found == {"host.name": "node", "kafka.header.tenant": "blue"}

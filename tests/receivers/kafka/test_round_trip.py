@@ -74,5 +74,5 @@ async def _sent_and_received(given_: list[Batch], options: dict[str, Any]) -> tu
 def test_any_batch_arrives_equal(
     options: dict[str, Any], messages: list[tuple[MetricsData, TracesData, LogsData]]
 ) -> None:
-    sent, received = asyncio.run(_sent_and_received([Batch(*one) for one in messages], options))
+    sent, received = asyncio.run(_sent_and_received([Batch(*message) for message in messages], options))
     assert received == sent

@@ -90,7 +90,7 @@ async def test_a_topic_that_one_signal_excludes_is_read_for_another(cluster: Moc
     async with receiving(cluster.brokers, downstream, metrics=excluding) as receiver:
         await until(lambda: len(downstream.batches) == 2)
         assert dropped_by(receiver) == {}
-    assert {signal for one in downstream.batches for signal in one.signals} == {"metrics", "traces"}
+    assert {signal for batch in downstream.batches for signal in batch.signals} == {"metrics", "traces"}
 
 
 @pytest.mark.parametrize(

@@ -42,12 +42,12 @@ def metrics(batch: Batch, name: str) -> list[Metric]:
 
 
 def _attributes(attributes: Sequence[KeyValue]) -> str:
-    return " ".join(f"{one.key}={_value(one)}" for one in attributes)
+    return " ".join(f"{attribute.key}={_value(attribute)}" for attribute in attributes)
 
 
 def _own(point: NumberDataPoint) -> str:
     """The attributes that not every point of the device has."""
-    return _attributes([one for one in point.attributes if one.key not in OF_POINTS])
+    return _attributes([attribute for attribute in point.attributes if attribute.key not in OF_POINTS])
 
 
 def _value(one: KeyValue) -> str:

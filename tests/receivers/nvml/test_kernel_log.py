@@ -32,7 +32,7 @@ def test_the_errors_of_each_gpu_have_their_times() -> None:
 
 def test_older_errors_are_left_out() -> None:
     found = logged_xids(RECORDS, BOOTED, BOOTED + 905 * SECOND)
-    assert [one.code for xids in found.values() for one in xids] == [31, 48]
+    assert [xid.code for xids in found.values() for xid in xids] == [31, 48]
 
 
 @pytest.mark.parametrize(

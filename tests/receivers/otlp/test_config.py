@@ -116,9 +116,9 @@ def test_a_mistake_is_reported_once_at_its_path() -> None:
     text = "{receivers: {otlp: {protocols: {grpc: {keepalive: {server_parameters: {tiem: 1s}}}}}}}"
     with pytest.raises(ConfigError) as refused:
         validate(load([f"yaml:{text}"], [], {}), Registry.installed(), {})
-    found = [str(problem) for problem in refused.value.problems if "tiem" in str(problem)]
-    assert len(found) == 1
-    assert found[0].startswith("receivers::otlp::protocols::grpc::keepalive::server_parameters::tiem")
+    strs = [str(problem) for problem in refused.value.problems if "tiem" in str(problem)]
+    assert len(strs) == 1
+    assert strs[0].startswith("receivers::otlp::protocols::grpc::keepalive::server_parameters::tiem")
 
 
 def test_values_of_response_headers_are_never_printed() -> None:

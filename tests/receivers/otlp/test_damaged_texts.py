@@ -35,6 +35,6 @@ async def test_every_point_arrives_everywhere(
             await until(lambda: bool(sink.requests), within=60)
             await check_readers(tmp_path, page)
         log = (tmp_path / "log").read_text()
-    assert [Batch.from_bytes(metrics=one).point_count for one in sink.requests] == [POINTS]
+    assert [Batch.from_bytes(metrics=request).point_count for request in sink.requests] == [POINTS]
     assert "Received a text that is not UTF-8, a value that is nested too deeply, or a damaged attribute" in log
     assert "Dropped" not in log

@@ -138,7 +138,7 @@ async def test_a_round_of_a_loop_begins_after_the_data_of_the_round_before(tmp_p
 
     async def emit(batch: Batch, *, transport: str = "") -> None:
         of_resources = batch.metrics.resource_metrics
-        points = [one.scope_metrics[0].metrics[0].gauge.data_points[0] for one in of_resources]
+        points = [of_resource.scope_metrics[0].metrics[0].gauge.data_points[0] for of_resource in of_resources]
         rounds.append([point.time_unix_nano for point in points])
         assert max(rounds[-1]) <= clock.time_ns() + SECOND // 1000
         if len(rounds) == 4:

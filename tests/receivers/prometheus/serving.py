@@ -131,8 +131,8 @@ def _samples(metric: Metric, point: Any) -> Iterator[tuple[str, dict[str, str], 
         case "summary":
             yield f"{metric.name}_sum", {}, point.sum
             yield f"{metric.name}_count", {}, point.count
-            for one in point.quantile_values:
-                yield metric.name, {"quantile": repr(one.quantile)}, one.value
+            for quantile_value in point.quantile_values:
+                yield metric.name, {"quantile": repr(quantile_value.quantile)}, quantile_value.value
         case "histogram":
             yield f"{metric.name}_sum", {}, point.sum
             yield f"{metric.name}_count", {}, point.count

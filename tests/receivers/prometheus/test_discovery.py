@@ -62,7 +62,7 @@ def test_relabelling_may_change_everything_about_a_target() -> None:
 def test_targets_are_dropped_by_rules_and_equal_ones_are_one() -> None:
     rule = {"source_labels": ["__address__"], "regex": "a.*", "action": "keep"}
     found = [{"__address__": one} for one in ("a:1", "b:1", "a:1")]
-    assert [one.url for one in targets(*found, relabel_configs=[rule])] == ["http://a:1/metrics"]
+    assert [target.url for target in targets(*found, relabel_configs=[rule])] == ["http://a:1/metrics"]
 
 
 @pytest.mark.parametrize(
@@ -95,9 +95,9 @@ def test_too_many_targets_are_none() -> None:
 
 def test_offsets_spread_and_stay() -> None:
     found = [{"__address__": f"host-{n}:1"} for n in range(1000)]
-    offsets = [one.offset for one in targets(*found)]
-    assert offsets == [one.offset for one in targets(*found)]
-    assert all(80 < sum(low <= one < low + 0.1 for one in offsets) < 120 for low in (0.0, 0.3, 0.6, 0.9))
+    offsets = [target.offset for target in targets(*found)]
+    assert offsets == [target.offset for target in targets(*found)]
+    assert all(80 < sum(low <= offset < low + 0.1 for offset in offsets) < 120 for low in (0.0, 0.3, 0.6, 0.9))
 
 
 async def test_files_are_read_again_when_they_change_and_keep_their_targets_while_broken(tmp_path: Path) -> None:
@@ -106,15 +106,15 @@ async def test_files_are_read_again_when_they_change_and_keep_their_targets_whil
     assert "no file matches" in source.problems[0]
     (tmp_path / "a.json").write_text('[{"targets": ["a:1", "b:2"], "labels": {"zone": "z", "n": 1}}]')
     (tmp_path / "b.yml").write_text("- targets: [c:3]\n")
-    found = await source.targets(1)
-    assert [one["__address__"] for one in found] == ["a:1", "b:2", "c:3"]
-    assert found[0] == {"__address__": "a:1", "zone": "z", "n": "1", "__meta_filepath": f"{tmp_path}/a.json"}
+    targets = await source.targets(1)
+    assert [target["__address__"] for target in targets] == ["a:1", "b:2", "c:3"]
+    assert targets[0] == {"__address__": "a:1", "zone": "z", "n": "1", "__meta_filepath": f"{tmp_path}/a.json"}
     assert source.problems == []
     (tmp_path / "a.json").write_text("[{")
     assert len(await source.targets(2)) == 3
     assert "the former ones stay" in source.problems[0]
     (tmp_path / "a.json").unlink()
-    assert [one["__address__"] for one in await source.targets(3)] == ["c:3"]
+    assert [target["__address__"] for target in await source.targets(3)] == ["c:3"]
 
 
 @pytest.mark.parametrize("text", ['{"targets": []}', '[{"labels": {}}]', '[["a:1"]]', '"a:1"', '[{"targets": "a:1"}]'])
@@ -174,9 +174,9 @@ def test_a_wrong_option_is_one_sentence_with_its_path(job: dict[str, Any], probl
     text = yaml.safe_dump({"receivers": {"prometheus": settings}})
     with pytest.raises(ConfigError) as refused:
         validate(load([f"yaml:{text}"], [], {}), Registry.installed(), {})
-    found = [str(one) for one in refused.value.problems if "receivers::prometheus" in str(one)]
-    assert len(found) == 1
-    assert problem in found[0]
+    strs = [str(problem) for problem in refused.value.problems if "receivers::prometheus" in str(problem)]
+    assert len(strs) == 1
+    assert problem in strs[0]
 
 
 def test_two_jobs_of_one_name_are_an_error() -> None:

@@ -163,7 +163,7 @@ async def test_series_end_when_a_target_fails_and_return_when_it_recovers(caplog
             server.status = "200 OK"
             await until(lambda: ups(downstream)[-1] == 1)
             assert context.health.problems == {}
-    said = [one.getMessage() for one in caplog.records if "Cannot scrape" in one.getMessage()]
+    said = [record.getMessage() for record in caplog.records if "Cannot scrape" in record.getMessage()]
     assert [one.partition(" ")[0] for one in said] == ["Cannot", "Solved:"]
 
 

@@ -39,27 +39,27 @@ state{state="off"} 0
 
 
 def test_every_type_becomes_its_kind_of_point() -> None:
-    found = metrics_of(TextTarget().scrape(PAGE.replace("requests ", "requests_seconds "), openmetrics=True))
-    counter = found["requests_seconds_total"]
+    metrics = metrics_of(TextTarget().scrape(PAGE.replace("requests ", "requests_seconds "), openmetrics=True))
+    counter = metrics["requests_seconds_total"]
     assert (counter.description, counter.unit) == ("Requests so far.", "s")
     assert counter.sum.is_monotonic
     assert counter.sum.aggregation_temporality == AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
     assert counter.sum.data_points[0].as_double == 5
-    (wait,) = found["wait"].histogram.data_points
+    (wait,) = metrics["wait"].histogram.data_points
     assert (wait.count, wait.sum, [*wait.bucket_counts], [*wait.explicit_bounds]) == (6, 4.5, [2, 1, 3], [0.5, 1])
-    (size,) = found["size"].summary.data_points
+    (size,) = metrics["size"].summary.data_points
     assert (size.count, size.sum, size.quantile_values[0].quantile, size.quantile_values[0].value) == (4, 30, 0.5, 2)
     for name in ("build_info", "state"):
-        assert not found[name].sum.is_monotonic
-        assert found[name].sum.data_points
-    types = {name: metric.metadata[0].value.string_value for name, metric in found.items()}
+        assert not metrics[name].sum.is_monotonic
+        assert metrics[name].sum.data_points
+    types = {name: metric.metadata[0].value.string_value for name, metric in metrics.items()}
     assert types["requests_seconds_total"] == "counter"
     assert types["state"] == "stateset"
 
 
 def test_samples_of_no_known_type_are_gauges() -> None:
-    found = metrics_of(TextTarget().scrape("a 1\nwait_bucket 2\n# TYPE h histogram\nh 3\nh_bucket 4\n"))
-    assert {name for name, metric in found.items() if metric.WhichOneof("data") == "gauge"} >= {
+    metrics = metrics_of(TextTarget().scrape("a 1\nwait_bucket 2\n# TYPE h histogram\nh 3\nh_bucket 4\n"))
+    assert {name for name, metric in metrics.items() if metric.WhichOneof("data") == "gauge"} >= {
         "a",
         "wait_bucket",
         "h",
@@ -79,7 +79,7 @@ def test_a_histogram_that_makes_no_sense_is_left_out_and_counted(page: str) -> N
 def test_a_histogram_without_infinite_bucket_or_count_uses_the_other() -> None:
     text = '# TYPE h histogram\nh_bucket{a="1",le="1"} 3\nh_count{a="1"} 5\nh_bucket{a="2",le="+Inf"} 7\n'
     points = metrics_of(TextTarget().scrape(text))["h"].histogram.data_points
-    assert [([*one.bucket_counts], one.count, one.HasField("sum")) for one in points] == [
+    assert [([*point.bucket_counts], point.count, point.HasField("sum")) for point in points] == [
         ([3, 2], 5, False),
         ([7], 7, False),
     ]
@@ -101,7 +101,11 @@ def test_target_info_and_scope_labels_are_resource_and_scope() -> None:
     batch = TextTarget().scrape(
         'target_info{os="linux"} 1\na{otel_scope_name="lib",otel_scope_version="2",otel_scope_x="y",k="v"} 1\n'
     )
-    resource, *_ = [one for one in batch.metrics.resource_metrics if one.scope_metrics[0].scope.name == "lib"]
+    resource, *_ = [
+        resource_metric
+        for resource_metric in batch.metrics.resource_metrics
+        if resource_metric.scope_metrics[0].scope.name == "lib"
+    ]
     about = {pair.key: pair.value.string_value for pair in resource.resource.attributes}
     assert about == {"service.name": "test", "service.instance.id": "host:1", "os": "linux"}
     scope = resource.scope_metrics[0].scope
@@ -116,9 +120,9 @@ def test_metric_relabelling_drops_and_renames_samples() -> None:
         {"source_labels": ["__name__"], "regex": "h_(.*)", "target_label": "__name__", "replacement": "wait_$1"},
     ]
     target = TextTarget(metric_relabel_configs=rules)
-    found = metrics_of(target.scrape('go_x 1\n# TYPE h histogram\nh_bucket{le="+Inf"} 3\nh_count 3\nh_sum 1\n'))
-    assert found["wait"].histogram.data_points[0].count == 3
-    assert "go_x" not in found
+    metrics = metrics_of(target.scrape('go_x 1\n# TYPE h histogram\nh_bucket{le="+Inf"} 3\nh_count 3\nh_sum 1\n'))
+    assert metrics["wait"].histogram.data_points[0].count == 3
+    assert "go_x" not in metrics
     assert (target.counts.scraped, target.counts.kept) == (4, 3)
 
 
@@ -162,13 +166,13 @@ def test_new_names_units_and_scales_come_from_the_mapping() -> None:
     }
     text = 'temp{a="b"} 45500\n# TYPE c counter\nc_total 3\n# TYPE h histogram\n'
     text += 'h_bucket{le="1"} 1\nh_bucket{le="+Inf"} 2\nh_sum 3\nh_count 2\n'
-    found = metrics_of(TextTarget(receiver={"rename": rename}).scrape(text, openmetrics=True))
-    point = found["hw.temperature"].gauge.data_points[0]
-    assert (found["hw.temperature"].unit, point.as_double) == ("Cel", 45.5)
+    metrics = metrics_of(TextTarget(receiver={"rename": rename}).scrape(text, openmetrics=True))
+    point = metrics["hw.temperature"].gauge.data_points[0]
+    assert (metrics["hw.temperature"].unit, point.as_double) == ("Cel", 45.5)
     assert {pair.key: pair.value.string_value for pair in point.attributes} == {"hw.type": "cpu", "a": "b"}
-    assert found["done"].sum.is_monotonic
-    assert found["done"].sum.data_points[0].as_double == 3
-    wait = found["wait"].histogram.data_points[0]
+    assert metrics["done"].sum.is_monotonic
+    assert metrics["done"].sum.data_points[0].as_double == 3
+    wait = metrics["wait"].histogram.data_points[0]
     assert ([*wait.explicit_bounds], wait.sum, wait.count) == ([0.5], 1.5, 2)
 
 
@@ -176,15 +180,15 @@ def test_the_preset_maps_fields_of_dcgm_and_the_identity_of_gpus() -> None:
     labels = 'gpu="1",UUID="GPU-1",device="nvidia1",modelName="H100",Hostname="n1",pod="p",odd="x"'
     text = f"DCGM_FI_DEV_GPU_UTIL{{{labels}}} 57\nDCGM_FI_DEV_FB_USED{{{labels}}} 2\nDCGM_FI_DEV_ODD{{{labels}}} 3\n"
     batch = TextTarget(receiver={"presets": ["dcgm-exporter"]}).scrape(text)
-    found = metrics_of(batch)
-    point = found["hw.gpu.utilization"].gauge.data_points[0]
-    assert (found["hw.gpu.utilization"].unit, point.as_double) == ("1", 0.57)
+    metrics = metrics_of(batch)
+    point = metrics["hw.gpu.utilization"].gauge.data_points[0]
+    assert (metrics["hw.gpu.utilization"].unit, point.as_double) == ("1", 0.57)
     assert {pair.key for pair in point.attributes} >= {"hw.id", "hw.name", "hw.model", "zernel.gpu.index", "odd"}
-    assert found["hw.gpu.memory.usage"].sum.data_points[0].as_double == 2 << 20
-    assert "DCGM_FI_DEV_ODD" in found
-    resources = [one.resource.attributes for one in batch.metrics.resource_metrics]
-    abouts = [{pair.key: pair.value.string_value for pair in one} for one in resources]
-    assert any({"host.name": "n1", "hw.id": "GPU-1", "k8s.pod.name": "p"}.items() <= one.items() for one in abouts)
+    assert metrics["hw.gpu.memory.usage"].sum.data_points[0].as_double == 2 << 20
+    assert "DCGM_FI_DEV_ODD" in metrics
+    resources = [resource_metric.resource.attributes for resource_metric in batch.metrics.resource_metrics]
+    abouts = [{pair.key: pair.value.string_value for pair in resource} for resource in resources]
+    assert any({"host.name": "n1", "hw.id": "GPU-1", "k8s.pod.name": "p"}.items() <= about.items() for about in abouts)
 
 
 def test_a_ratio_that_some_versions_report_in_per_cent_is_recognised_and_stays_so() -> None:
@@ -198,8 +202,8 @@ def test_a_ratio_that_some_versions_report_in_per_cent_is_recognised_and_stays_s
 
 def test_suffixes_are_trimmed_by_choice() -> None:
     text = "# TYPE a_seconds counter\n# UNIT a_seconds seconds\na_seconds_total 1\n"
-    found = metrics_of(TextTarget(receiver={"trim_metric_suffixes": True}).scrape(text, openmetrics=True))
-    assert found["a"].unit == "s"
+    metrics = metrics_of(TextTarget(receiver={"trim_metric_suffixes": True}).scrape(text, openmetrics=True))
+    assert metrics["a"].unit == "s"
 
 
 def test_exemplars_go_with_counters_and_histograms_also_when_they_appear_later() -> None:
@@ -209,14 +213,14 @@ def test_exemplars_go_with_counters_and_histograms_also_when_they_appear_later()
     assert not first["c_total"].sum.data_points[0].exemplars
     exemplar = ' # {trace_id="000102030405060708090a0b0c0d0e0f",span_id="0001020304050607",k="v"} 0.5 99'
     again = text.format(exemplar, exemplar)
-    found = metrics_of(target.scrape(again, 110, openmetrics=True))
-    for point in (found["c_total"].sum.data_points[0], found["h"].histogram.data_points[0]):
+    metrics = metrics_of(target.scrape(again, 110, openmetrics=True))
+    for point in (metrics["c_total"].sum.data_points[0], metrics["h"].histogram.data_points[0]):
         (one,) = point.exemplars
         assert (one.trace_id, one.span_id) == (bytes(range(16)), bytes(range(8)))
         assert (one.as_double, one.time_unix_nano) == (0.5, 99 * SECOND)
         assert one.filtered_attributes[0].key == "k"
-    found = metrics_of(target.scrape(text.format("", ""), 120, openmetrics=True))
-    assert found["c_total"].sum.data_points[0].start_time_unix_nano == 100 * SECOND
+    metrics = metrics_of(target.scrape(text.format("", ""), 120, openmetrics=True))
+    assert metrics["c_total"].sum.data_points[0].start_time_unix_nano == 100 * SECOND
 
 
 def test_a_native_histogram_is_an_exponential_one() -> None:
@@ -242,8 +246,8 @@ def test_a_type_that_changes_ends_the_old_series() -> None:
 
 
 def test_values_of_every_kind_arrive() -> None:
-    found = series_of(TextTarget().scrape("a NaN\nb -Inf\nc 1e-320\nd -0\n"))
-    values = {name: value for (name, _), value in found.items()}
+    series = series_of(TextTarget().scrape("a NaN\nb -Inf\nc 1e-320\nd -0\n"))
+    values = {name: value for (name, _), value in series.items()}
     assert math.isnan(values["a"])
     assert (values["b"], values["c"]) == (-math.inf, 1e-320)
     assert math.copysign(1, values["d"]) == -1
@@ -274,20 +278,20 @@ def test_resets_are_found_in_histograms_and_summaries_too() -> None:
     text = "# TYPE h histogram\nh_count {0}\nh_sum 1\n# TYPE s summary\ns_count {0}\ns_sum 1\n"
     target = TextTarget()
     for second, count in ((100, 5), (110, 2)):
-        found = metrics_of(target.scrape(text.format(count), second))
-    assert found["h"].histogram.data_points[0].start_time_unix_nano == 100 * SECOND
-    assert found["s"].summary.data_points[0].start_time_unix_nano == 100 * SECOND
-    found = metrics_of(target.scrape(text.format(1), 120))
-    assert found["h"].histogram.data_points[0].start_time_unix_nano == 110 * SECOND
+        metrics = metrics_of(target.scrape(text.format(count), second))
+    assert metrics["h"].histogram.data_points[0].start_time_unix_nano == 100 * SECOND
+    assert metrics["s"].summary.data_points[0].start_time_unix_nano == 100 * SECOND
+    metrics = metrics_of(target.scrape(text.format(1), 120))
+    assert metrics["h"].histogram.data_points[0].start_time_unix_nano == 110 * SECOND
 
 
 def test_created_times_are_starts_and_no_series() -> None:
     text = "# TYPE c counter\nc_total 5\nc_created 90.5\n# TYPE h histogram\nh_count 1\nh_sum 1\nh_created 91\n"
     batch = TextTarget().scrape(text, openmetrics=True)
-    found = metrics_of(batch)
-    assert found["c_total"].sum.data_points[0].start_time_unix_nano == 90.5 * SECOND
-    assert found["h"].histogram.data_points[0].start_time_unix_nano == 91 * SECOND
-    assert not {"c_created", "h_created"} & found.keys()
+    metrics = metrics_of(batch)
+    assert metrics["c_total"].sum.data_points[0].start_time_unix_nano == 90.5 * SECOND
+    assert metrics["h"].histogram.data_points[0].start_time_unix_nano == 91 * SECOND
+    assert not {"c_created", "h_created"} & metrics.keys()
 
 
 def test_a_start_is_never_after_its_point() -> None:
@@ -319,6 +323,6 @@ def test_all_series_end_when_the_target_fails_but_only_once() -> None:
 @pytest.mark.parametrize(("track", "expected"), [(False, {"b"}), (True, {"a", "b"})])
 def test_series_with_times_of_their_own_end_by_choice(track: bool, expected: set[str]) -> None:
     target = TextTarget(track_timestamps_staleness=track)
-    found = metrics_of(target.scrape("a 1 90000\nb 1\n", 100))
-    assert found["a"].gauge.data_points[0].time_unix_nano == 90 * SECOND
+    metrics = metrics_of(target.scrape("a 1 90000\nb 1\n", 100))
+    assert metrics["a"].gauge.data_points[0].time_unix_nano == 90 * SECOND
     assert ended(target.scrape("c 1\n", 110)) == expected

@@ -20,8 +20,8 @@ GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
 def accepted(request: bytes) -> bytes:
     """The answer of a server that speaks WebSocket."""
-    found = re.search(rb"sec-websocket-key: *(\S+)", request, re.IGNORECASE)
-    key = base64.b64encode(hashlib.sha1((found.group(1) if found else b"") + GUID).digest())  # RFC 6455
+    match = re.search(rb"sec-websocket-key: *(\S+)", request, re.IGNORECASE)
+    key = base64.b64encode(hashlib.sha1((match.group(1) if match else b"") + GUID).digest())  # RFC 6455
     return (
         b"HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: Upgrade\r\nsec-websocket-accept: "
         + (key + b"\r\n\r\n")

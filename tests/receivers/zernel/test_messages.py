@@ -60,10 +60,10 @@ def test_every_field_is_optional(field: str, absent: object) -> None:
 @pytest.mark.parametrize("field", [*WHOLE])
 @pytest.mark.parametrize("wrong", ["text", -1, True, {}, 1e300, float("nan"), float("inf"), 10**400])
 def test_a_wrong_field_is_counted_and_the_others_are_read(field: str, wrong: object) -> None:
-    found = read_message(json.dumps({**WHOLE, field: wrong}).encode())
-    assert found.faults == 1
+    message = read_message(json.dumps({**WHOLE, field: wrong}).encode())
+    assert message.faults == 1
     expected = len(WHOLE) - 1
-    assert bool(found.memory) + len(found.latencies) + bool(found.last_update_ms) == expected
+    assert bool(message.memory) + len(message.latencies) + bool(message.last_update_ms) == expected
 
 
 @pytest.mark.parametrize(
@@ -74,8 +74,8 @@ def test_a_wrong_field_is_counted_and_the_others_are_read(field: str, wrong: obj
     ],
 )
 def test_an_item_without_a_process_and_a_gpu_is_counted(item: object) -> None:
-    found = read_message(json.dumps({"gpu_utilization": [item, *WHOLE["gpu_utilization"]]}).encode())  # type: ignore[misc]
-    assert (found.faults, len(found.memory)) == (1, 1)
+    message = read_message(json.dumps({"gpu_utilization": [item, *WHOLE["gpu_utilization"]]}).encode())  # type: ignore[misc]
+    assert (message.faults, len(message.memory)) == (1, 1)
 
 
 def test_a_gpu_without_a_number_keeps_its_name() -> None:
@@ -85,8 +85,8 @@ def test_a_gpu_without_a_number_keeps_its_name() -> None:
 
 def test_more_processes_than_the_limit_are_counted() -> None:
     items = [{"key": f"{pid}:0", "current_bytes": 1} for pid in range(MOST_PROCESSES + 5)]
-    found = read_message(json.dumps({"gpu_utilization": items}).encode())
-    assert (len(found.memory), found.surplus) == (MOST_PROCESSES, 5)
+    message = read_message(json.dumps({"gpu_utilization": items}).encode())
+    assert (len(message.memory), message.surplus) == (MOST_PROCESSES, 5)
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"7", b"null", b'"x"', b"[" * 100_000, b"\xff", b"9" * 5000])

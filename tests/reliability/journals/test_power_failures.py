@@ -82,7 +82,9 @@ async def run(journal: FileJournal, disk: VolatileDisk, rng: random.Random) -> d
     kept: dict[int, tuple[Record, bytes]] = {}
     while not disk.is_off:
         batches = [rng.randbytes(rng.randrange(900)) for _ in range(rng.randint(1, 4))]
-        results = await asyncio.gather(*(journal.append("metrics", one, 1) for one in batches), return_exceptions=True)
+        results = await asyncio.gather(
+            *(journal.append("metrics", batch, 1) for batch in batches), return_exceptions=True
+        )
         for result, data in zip(results, batches, strict=True):
             if isinstance(result, Record):
                 kept[result.sequence] = result, data

@@ -52,12 +52,14 @@ def jobs_of(state: State) -> list[JobFields]:
     if "totals" in state:
         return []
     ranks, jobs = objects(state, "ranks"), objects(state, "jobs")
-    members = {id_: [one for one in rows(job, "ranks") if isinstance(one, str)] for id_, job in jobs.items()}
+    members = {id_: [rank for rank in rows(job, "ranks") if isinstance(rank, str)] for id_, job in jobs.items()}
     known = {rank for of_job in members.values() for rank in of_job}
     members |= {id_: [id_] for id_ in ranks if id_ not in known}
-    members = {id_: those for id_, of_job in members.items() if (those := [one for one in of_job if one in ranks])}
-    found = [_job(state, id_, those, has_all_gpus=len(members) == 1) for id_, those in members.items()]
-    return sorted(found, key=lambda job: (not job.is_fault, job.name, job.id))
+    members = {
+        id_: those for id_, of_job in members.items() if (those := [member for member in of_job if member in ranks])
+    }
+    fields = [_job(state, id_, those, has_all_gpus=len(members) == 1) for id_, those in members.items()]
+    return sorted(fields, key=lambda job: (not job.is_fault, job.name, job.id))
 
 
 def shown_jobs(jobs: list[JobFields], view: WatchView) -> list[JobFields]:
@@ -70,7 +72,7 @@ def _job(state: State, id_: str, members: list[str], *, has_all_gpus: bool) -> J
     ranks, jobs = objects(state, "ranks"), objects(state, "jobs")
     own = {
         **state,
-        "ranks": {one: ranks[one] for one in members},
+        "ranks": {member: ranks[member] for member in members},
         "jobs": {id_: jobs[id_]} if id_ in jobs else {},
         "shares": rows(state, "shares", id_),
         "gpus": _gpus_of(state, members) or (objects(state, "gpus") if has_all_gpus else {}),
@@ -95,7 +97,7 @@ def _words_of(job: JobFields) -> str:
 def _gpus_of(state: State, members: list[str]) -> dict[str, Mapping[str, Any]]:
     """The GPUs on which these ranks have memory."""
     ranks = objects(state, "ranks")
-    used = {text(ranks[one], "gpu") for one in members}
+    used = {text(ranks[member], "gpu") for member in members}
     return {id_: gpu for id_, gpu in objects(state, "gpus").items() if id_ in used}
 
 
@@ -215,7 +217,7 @@ class DrawnScreen:
 def draw(state: Mapping[str, Any], view: WatchView, status: summary.FeedStatus, surface: Surface) -> DrawnScreen:
     """Draws. Changes only `view.top`, so that the selected row stays on the screen, and between a job and all jobs."""
     jobs = jobs_of(state)
-    job = next((one for one in jobs if one.id == view.job), jobs[0] if len(jobs) == 1 else None)
+    job = next((job for job in jobs if job.id == view.job), jobs[0] if len(jobs) == 1 else None)
     _turn_page(view, has_list=len(jobs) > 1 and job is None)
     lines = [summary.header(state, status, surface, is_frozen=view.is_frozen, jobs=len(jobs))]
     lines += summary.trouble_lines(state, status, surface)
@@ -292,14 +294,14 @@ def _job_page(
     """Adds the page of one job, one of its ranks, or the help. Returns the ids of the shown ranks, and how many fit."""
     ranks = shown_ranks(state, view)
     page_rows = 10
-    chosen = next((one for one in ranks if one.id == view.selected), ranks[0] if ranks else None)
+    chosen = next((rank for rank in ranks if rank.id == view.selected), ranks[0] if ranks else None)
     if view.page == "help":
         lines += help_lines(surface)
     elif view.page == "rank" and chosen:
         lines += rank_lines(chosen, state, status.now_ms, surface)
     else:
         page_rows = _table_page(lines, state, ranks, view, surface, room, title)
-    return [one.id for one in ranks], page_rows
+    return [rank.id for rank in ranks], page_rows
 
 
 def _table_page(
@@ -340,7 +342,7 @@ def _add_ranks(
     table = RankTable(ranks, surface, view)
     lines.append(table.heading())
     page_rows = max(room - len(lines), 1)
-    view.top = _top(view, [one.id for one in ranks], page_rows)
+    view.top = _top(view, [rank.id for rank in ranks], page_rows)
     for rank in ranks[view.top : view.top + page_rows]:
         is_selected = surface.rows is not None and rank.id == view.selected
         lines.append(table.line(rank, is_selected=is_selected))

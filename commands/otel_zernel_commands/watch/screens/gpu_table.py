@@ -40,7 +40,7 @@ def _degrees(gpu: Gpu) -> str:
 def gpu_troubles(gpu: Gpu) -> str:
     """Its XID errors, and the reasons that lower its clocks now."""
     xid = [f"XID {code} x{as_number(times) or 0:.0f}" for code, times in table(gpu, "xid").items()]
-    return ", ".join([*xid, *(throttle_name(one) for one in rows(gpu, "throttled") if isinstance(one, str))])
+    return ", ".join([*xid, *(throttle_name(reason) for reason in rows(gpu, "throttled") if isinstance(reason, str))])
 
 
 def _index(gpu: Gpu) -> str:
@@ -72,8 +72,8 @@ HOST: Column[Gpu] = Column("HOST", lambda gpu: text(gpu, "host"), is_right=False
 
 def shown_gpus(state: Mapping[str, Any]) -> list[Gpu]:
     """The GPUs by host and index."""
-    found = objects(state, "gpus").items()
-    return [{"index": None, **gpu} for _, gpu in sorted(found, key=_place)]
+    items = objects(state, "gpus").items()
+    return [{"index": None, **gpu} for _, gpu in sorted(items, key=_place)]
 
 
 def _place(entry: tuple[str, Gpu]) -> tuple[str, float, str]:

@@ -24,7 +24,7 @@ def bar(parts: Sequence[tuple[str, str, float]], width: int) -> StyledLine:
     if total <= 0 or width <= 0:
         return ((" " * max(width, 0), ""),)
     exact = [ratio / total * width for _, _, ratio in parts]
-    sizes = [int(one) for one in exact]
+    sizes = [int(width) for width in exact]
     by_rest = sorted(range(len(sizes)), key=lambda at: sizes[at] - exact[at])
     for at in by_rest[: width - sum(sizes)]:
         sizes[at] += 1
@@ -40,16 +40,16 @@ def recent_ratios(rank: Mapping[str, Any], timeline: Sequence[Any]) -> list[floa
     """The times of the phases in the last steps; without a timeline, the shares of the window."""
     parts = [row[3] for row in timeline[-_RECENT:] if isinstance(row, list) and len(row) > 3]
     try:
-        found = [max(as_number(sum(of)) or 0.0, 0.0) for of in zip(*parts, strict=True)]
+        ratios = [max(as_number(sum(of)) or 0.0, 0.0) for of in zip(*parts, strict=True)]
     except (TypeError, ValueError, OverflowError):  # not five numbers each
-        found = []
-    return found if len(found) == len(PHASES) and any(found) else ratios_of(table(rank, "shares"))
+        ratios = []
+    return ratios if len(ratios) == len(PHASES) and any(ratios) else ratios_of(table(rank, "shares"))
 
 
 def widest_phase(ratios: Any) -> str:
     """The phase with the largest of five ratios; empty if they are no ratios."""
     if not isinstance(ratios, list) or len(ratios) != len(PHASES):
         return ""
-    known = [as_number(one) or 0.0 for one in ratios]
+    known = [as_number(ratio) or 0.0 for ratio in ratios]
     most = max(known)
     return PHASES[known.index(most)] if most > 0 else ""

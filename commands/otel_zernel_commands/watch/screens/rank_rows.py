@@ -46,8 +46,8 @@ class RankFields:
 
     def wait(self, quantile: str) -> float | None:
         """The largest quantile of its collectives."""
-        found = (number(one, quantile) for one in table(self.fields, "collectives").values())
-        return max((one for one in found if one is not None), default=None)
+        numbers = (number(collective, quantile) for collective in table(self.fields, "collectives").values())
+        return max((value for value in numbers if value is not None), default=None)
 
     def value(self, key: str) -> float | None:
         """The value to sort by; None if it is not known. `rank` has two: `RankFields.order` has them."""
@@ -98,9 +98,9 @@ class RankFields:
 def shown_ranks(state: Mapping[str, Any], view: WatchView) -> list[RankFields]:
     """The ranks that match the filter, in the chosen order."""
     ranks, gpus, timeline = objects(state, "ranks"), objects(state, "gpus"), table(state, "timeline")
-    newest = max((number(one, "seen") or 0.0 for one in ranks.values()), default=0.0)
+    newest = max((number(rank, "seen") or 0.0 for rank in ranks.values()), default=0.0)
     words = view.filter.casefold().split()
-    found = [
+    rows_of_ranks = [
         RankFields(
             id_,
             fields,
@@ -110,22 +110,22 @@ def shown_ranks(state: Mapping[str, Any], view: WatchView) -> list[RankFields]:
         )
         for id_, fields in ranks.items()
     ]
-    return _sorted([one for one in found if one.matches(words)] if words else found, view)
+    return _sorted([row for row in rows_of_ranks if row.matches(words)] if words else rows_of_ranks, view)
 
 
-def _sorted(found: list[RankFields], view: WatchView) -> list[RankFields]:
+def _sorted(ranks: list[RankFields], view: WatchView) -> list[RankFields]:
     """By the second key, and then, as Python's sort is stable, by the first. Unknown values come last."""
-    found.sort(key=lambda one: one.order)
+    ranks.sort(key=lambda rank: rank.order)
     for order in reversed(view.orders):
         if order.key == "rank":
             if order.is_reversed or order is view.orders[0]:
-                found.sort(key=lambda one: one.order, reverse=order.is_reversed)
+                ranks.sort(key=lambda rank: rank.order, reverse=order.is_reversed)
             continue
         sign = -1.0 if order.is_descending else 1.0
-        found.sort(
-            key=lambda one, key=order.key, sign=sign: (  # type: ignore[misc]  # bound now
-                (value := one.value(key)) is None,
+        ranks.sort(
+            key=lambda rank, key=order.key, sign=sign: (  # type: ignore[misc]  # bound now
+                (value := rank.value(key)) is None,
                 sign * (value or 0.0),
             )
         )
-    return found
+    return ranks

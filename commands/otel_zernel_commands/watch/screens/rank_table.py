@@ -194,7 +194,10 @@ def _durations(rank: RankFields, now_ms: float, surface: Surface) -> Iterator[St
         ),
         "late": _joined(("", amounts.seconds(number(fields, "lateness")))),
         "CUDA launch": _quantiles(table(fields, "launch")),
-        **{surface.clean(op)[:_LABEL]: _quantiles(one) for op, one in table(fields, "collectives").items()},
+        **{
+            surface.clean(op)[:_LABEL]: _quantiles(collective)
+            for op, collective in table(fields, "collectives").items()
+        },
         "workers": _joined(
             ("", amounts.count(number(fields, "workers", "count"))),
             ("CPU time", amounts.seconds(number(fields, "workers", "cpu_time"))),
@@ -239,7 +242,7 @@ def _steps(timeline: list[Any], surface: Surface) -> Iterator[StyledLine]:
     most = min(max(surface.columns - 22, 0), _STEP_BAR)
     for row in known:
         lasted = as_number(row[2]) or 0.0
-        ratios = [max(as_number(one) or 0.0, 0.0) for one in row[3]] if isinstance(row[3], list) else []
+        ratios = [max(as_number(duration) or 0.0, 0.0) for duration in row[3]] if isinstance(row[3], list) else []
         bar = phase_bar(ratios, max(round(lasted / longest * most), 1)) if len(ratios) == len(PHASES) and most else ()
         mark = "*" if row[4] == 1 else " "
         yield ((f"{as_number(row[0]) or 0:>10.0f}"[:10] + f" {amounts.seconds(lasted):>7} {mark} ", ""), *bar)

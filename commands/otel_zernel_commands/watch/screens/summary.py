@@ -55,7 +55,7 @@ def largest_parts(state: Mapping[str, Any]) -> list[TimePart]:
                 spent[position, phase][activity] += max(as_number(share) or 0.0, 0.0) / len(known)
     parts = []
     for (position, phase), by_activity in spent.items():
-        whole, activity = sum(by_activity.values()), max(by_activity, key=lambda one: by_activity[one])
+        whole, activity = sum(by_activity.values()), max(by_activity, key=lambda activity: by_activity[activity])
         if whole < _SMALL:
             continue
         name = moment_name(position, activity)
@@ -75,7 +75,7 @@ def mean_device(state: Mapping[str, Any]) -> Device | None:
         for position in table(device, "starved"):
             starved[position] += (number(device, "starved", position) or 0.0) / len(known)
     busy, undetermined = (
-        sum(number(one, key) or 0.0 for one in known) / len(known) for key in ("busy", "undetermined")
+        sum(number(device, key) or 0.0 for device in known) / len(known) for key in ("busy", "undetermined")
     )
     return Device(busy, dict(starved), undetermined)
 
@@ -158,8 +158,8 @@ def header(
     return ((surface.fit(left, width) + " ", "title"), (right, "title_old" if is_old or is_frozen else "title"))
 
 
-def _counted(number_: int, one: str, more: str) -> str:
-    return f"{number_} {one if number_ == 1 else more}"
+def _counted(number_: int, singular: str, more: str) -> str:
+    return f"{number_} {singular if number_ == 1 else more}"
 
 
 def _age(state: Mapping[str, Any], status: FeedStatus) -> tuple[str, bool]:
@@ -167,8 +167,8 @@ def _age(state: Mapping[str, Any], status: FeedStatus) -> tuple[str, bool]:
     seen = [
         value
         for name in ("ranks", "gpus")
-        for one in objects(state, name).values()
-        if (value := number(one, "seen")) is not None
+        for item in objects(state, name).values()
+        if (value := number(item, "seen")) is not None
     ]
     newest = max(seen, default=number(state, "time") if "totals" in state else None)
     if newest is None:
@@ -179,21 +179,21 @@ def _age(state: Mapping[str, Any], status: FeedStatus) -> tuple[str, bool]:
 
 def verdict_lines(state: Mapping[str, Any], surface: Surface) -> Iterator[StyledLine]:
     """The verdicts. A fault begins with `!`."""
-    found = verdict_sentences(state)
-    for sentence, is_fault in found[:_MOST_VERDICTS]:
+    sentences = verdict_sentences(state)
+    for sentence, is_fault in sentences[:_MOST_VERDICTS]:
         yield from sentence_lines(("! " if is_fault else "") + sentence, "fault" if is_fault else "bold", surface)
-    if len(found) > _MOST_VERDICTS:
-        yield ((surface.cut(f"and {len(found) - _MOST_VERDICTS} more verdicts", surface.columns), "dim"),)
+    if len(sentences) > _MOST_VERDICTS:
+        yield ((surface.cut(f"and {len(sentences) - _MOST_VERDICTS} more verdicts", surface.columns), "dim"),)
 
 
 def code_lines(state: Mapping[str, Any], surface: Surface) -> Iterator[StyledLine]:
     """The lines of code of a job's first cause, each with its time in a step."""
     for job in list(objects(state, "jobs").values())[:1]:
-        found = [one for one in rows(job, "answer", "lines") if isinstance(one, dict)] if "hung" not in job else []
-        for one in found[:_MOST_CODE]:
-            call = text(one, "call")
-            line = text(one, "line") + (f" {surface.glyph('→', '->')} {call}" if call else "")
-            time = f"  {amounts.seconds(number(one, 'seconds'))} a step"
+        lines = [line for line in rows(job, "answer", "lines") if isinstance(line, dict)] if "hung" not in job else []
+        for entry in lines[:_MOST_CODE]:
+            call = text(entry, "call")
+            line = text(entry, "line") + (f" {surface.glyph('→', '->')} {call}" if call else "")
+            time = f"  {amounts.seconds(number(entry, 'seconds'))} a step"
             yield (("  " + surface.cut(line, max(surface.columns - len(time) - 2, 1)), ""), (time, "dim"))
 
 
@@ -213,7 +213,7 @@ def note_lines(state: Mapping[str, Any], status: FeedStatus, surface: Surface) -
     fault, so it comes last."""
     absent = table(state, "collector", "absent")
     notes = list(status.gpu_notes)
-    notes += [f"{path}: {one}" for path, one in absent.items() if isinstance(one, str)]
+    notes += [f"{path}: {reason}" for path, reason in absent.items() if isinstance(reason, str)]
     if not any(_GPU_FIELDS & rank.keys() for rank in objects(state, "ranks").values()):
         notes = []
     dropped = table(state, "collector", "dropped")
@@ -225,13 +225,17 @@ def note_lines(state: Mapping[str, Any], status: FeedStatus, surface: Surface) -
 
 def trouble_lines(state: Mapping[str, Any], status: FeedStatus, surface: Surface) -> Iterator[StyledLine]:
     """The lost connection, problems of the collector, full queues."""
-    found = [status.trouble] if status.trouble else []
-    found += [f"{path}: {one}" for path, one in table(state, "collector", "problems").items() if isinstance(one, str)]
-    found += list(_full_queues(table(state, "collector", "queues")))
-    for sentence in found[:_MOST_TROUBLES]:
+    troubles = [status.trouble] if status.trouble else []
+    troubles += [
+        f"{path}: {problem}"
+        for path, problem in table(state, "collector", "problems").items()
+        if isinstance(problem, str)
+    ]
+    troubles += list(_full_queues(table(state, "collector", "queues")))
+    for sentence in troubles[:_MOST_TROUBLES]:
         yield from sentence_lines(f"! {sentence}", "trouble", surface)
-    if len(found) > _MOST_TROUBLES:
-        yield ((surface.cut(f"and {len(found) - _MOST_TROUBLES} more problems", surface.columns), "trouble"),)
+    if len(troubles) > _MOST_TROUBLES:
+        yield ((surface.cut(f"and {len(troubles) - _MOST_TROUBLES} more problems", surface.columns), "trouble"),)
 
 
 def _full_queues(queues: Mapping[str, Any]) -> Iterator[str]:
@@ -300,8 +304,8 @@ def _legend(parts: list[TimePart], surface: Surface) -> list[StyledLine]:
 
 def mean_shares(state: Mapping[str, Any]) -> list[float]:
     """The mean of the ranks that run."""
-    known = [ratios_of(table(one, "shares")) for one in objects(state, "ranks").values() if "ended" not in one]
-    known = [one for one in known if any(one)]
+    known = [ratios_of(table(rank, "shares")) for rank in objects(state, "ranks").values() if "ended" not in rank]
+    known = [shares for shares in known if any(shares)]
     return [sum(of) / len(known) for of in zip(*known, strict=True)] if known else [0.0] * len(PHASES)
 
 

@@ -13,13 +13,13 @@ def verdict_sentences(state: Mapping[str, Any]) -> list[tuple[str, bool]]:
     """Sentences on a job, and whether each names a fault. At least one, if it has ranks."""
     ranks = objects(state, "ranks")
     jobs = objects(state, "jobs")
-    found = [one for job in jobs.values() for one in _of_job(job, ranks)]
+    sentences = [sentence for job in jobs.values() for sentence in _of_job(job, ranks)]
     of_jobs = {id_ for job in jobs.values() for id_ in rows(job, "ranks") if isinstance(id_, str)}
     alone = [rank for id_, rank in ranks.items() if id_ not in of_jobs]
-    found += _of_ranks(alone)
-    if ranks and not found:
-        found = [(f"{verdict_words('none').sentence}.", False)]
-    return sorted(found, key=lambda one: not one[1])
+    sentences += _of_ranks(alone)
+    if ranks and not sentences:
+        sentences = [(f"{verdict_words('none').sentence}.", False)]
+    return sorted(sentences, key=lambda sentence: not sentence[1])
 
 
 def _of_job(job: Mapping[str, Any], ranks: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, bool]]:
@@ -32,7 +32,7 @@ def _of_job(job: Mapping[str, Any], ranks: Mapping[str, Mapping[str, Any]]) -> I
     name, evidence = text(job, "verdict", "name"), table(job, "verdict", "evidence")
     step = amounts.seconds(number(job, "step_time"))
     if name == "straggler":
-        late = [rank_name(ranks.get(one, {}), one) for one in rows(job, "verdict", "ranks") if isinstance(one, str)]
+        late = [rank_name(ranks.get(rank, {}), rank) for rank in rows(job, "verdict", "ranks") if isinstance(rank, str)]
         lateness = amounts.seconds(number(evidence, "lateness"))
         named = ", ".join(late[:4]) or "a rank"
         if named.startswith(("a rank", "rank ", "pid ")):  # and no id
@@ -43,7 +43,7 @@ def _of_job(job: Mapping[str, Any], ranks: Mapping[str, Mapping[str, Any]]) -> I
         transfer = amounts.seconds(number(evidence, "transfer"))
         yield f"{verdict_words(name).sentence}, {transfer} of a {step} step.", True
         return
-    members = [ranks[one] for one in rows(job, "ranks") if isinstance(one, str) and one in ranks]
+    members = [ranks[rank] for rank in rows(job, "ranks") if isinstance(rank, str) and rank in ranks]
     yield from _of_ranks(members)
 
 
@@ -63,7 +63,7 @@ def _because(name: str, ranks: Sequence[Mapping[str, Any]]) -> str:
     if name == "unstable":
         return f": jitter {amounts.percent(_mean(ranks, 'verdict', 'evidence', 'jitter'))}"
     if name == "marks_missing":
-        missing = {str(one) for rank in ranks for one in rows(rank, "verdict", "evidence", "missing")}
+        missing = {str(mark) for rank in ranks for mark in rows(rank, "verdict", "evidence", "missing")}
         return f": PyTorch does not show {mark_names(missing)}" if missing else ""
     phase = PHASE_OF.get(name)
     share = _mean(ranks, "verdict", "evidence", phase) if phase else None
@@ -73,13 +73,13 @@ def _because(name: str, ranks: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _mean(ranks: Sequence[Mapping[str, Any]], *path: str) -> float | None:
-    known = [one for rank in ranks if (one := number(rank, *path)) is not None]
+    known = [value for rank in ranks if (value := number(rank, *path)) is not None]
     return sum(known) / len(known) if known else None
 
 
 def rank_name(rank: Mapping[str, Any], id_: str) -> str:
     """`rank 3`; without a rank `pid 4711`; else the id."""
-    found, pid = number(rank, "rank"), number(rank, "pid")
-    if found is not None:
-        return f"rank {found:.0f}"
+    number_, pid = number(rank, "rank"), number(rank, "pid")
+    if number_ is not None:
+        return f"rank {number_:.0f}"
     return f"pid {pid:.0f}" if pid is not None else id_

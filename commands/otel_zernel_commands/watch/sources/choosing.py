@@ -59,7 +59,9 @@ class RecordingSource(InProcessSource):
     def now_ms(self) -> float:
         """The time of the newest data: the replay has a pace of its own."""
         state = self.state() or {}
-        seen = [as_number(one.get("seen")) or 0.0 for name in ("ranks", "gpus") for one in state.get(name, {}).values()]
+        seen = [
+            as_number(item.get("seen")) or 0.0 for name in ("ranks", "gpus") for item in state.get(name, {}).values()
+        ]
         return max(seen, default=super().now_ms())
 
     async def run(self, *, once: bool = False) -> None:
@@ -103,7 +105,7 @@ class ThisMachineSource(InProcessSource):
     async def run(self, *, once: bool = False) -> None:
         installed = Registry.installed()
         require_probes(installed.load("receivers", "ebpf").examine(), os.geteuid())
-        missing = [one.text for one in installed.load("receivers", "nvml").examine() if one.ok is False]
+        missing = [finding.text for finding in installed.load("receivers", "nvml").examine() if finding.ok is False]
         if missing:
             self._tree = _tree(self._interval, self._choosing, with_gpus=False)
             self.gpu_notes = tuple(f"No data of GPUs: {text}" for text in missing)
@@ -112,7 +114,7 @@ class ThisMachineSource(InProcessSource):
 
 def require_probes(findings: Iterable[Finding], user: int) -> None:
     """Raises `CannotStart` with one sentence if processes cannot be watched. `user` is the effective user id."""
-    missing = next((one for one in findings if one.ok is False and one.topic in _NEEDED), None)
+    missing = next((finding for finding in findings if finding.ok is False and finding.topic in _NEEDED), None)
     if missing is None:
         return
     if user != 0:

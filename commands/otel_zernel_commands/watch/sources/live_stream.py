@@ -74,11 +74,11 @@ class EventParser:
             self._id = value.decode("utf-8", "replace")
 
     def _taken(self) -> ServerSentEvent | None:
-        found = ServerSentEvent(self._type or "message", self._id, b"\n".join(self._data)) if self._data else None
+        event = ServerSentEvent(self._type or "message", self._id, b"\n".join(self._data)) if self._data else None
         self._type = ""
         self._data = []
         self._size = 0
-        return found
+        return event
 
 
 _TABLES: Final = ("collector", "gpus", "ranks", "jobs", "timeline", "heat", "shares", "limits")
@@ -250,13 +250,17 @@ def _cause(error: BaseException) -> str:
     seen: set[int] = set()
     rest: list[BaseException | None] = [error]
     while rest:
-        one = rest.pop()
-        if one is None or id(one) in seen:
+        cause = rest.pop()
+        if cause is None or id(cause) in seen:
             continue
-        seen.add(id(one))
-        if isinstance(one, OSError) and one.errno in _CLEAR:
-            return os.strerror(one.errno).lower()
-        rest += [one.__cause__, one.__context__, *(one.exceptions if isinstance(one, BaseExceptionGroup) else ())]
+        seen.add(id(cause))
+        if isinstance(cause, OSError) and cause.errno in _CLEAR:
+            return os.strerror(cause.errno).lower()
+        rest += [
+            cause.__cause__,
+            cause.__context__,
+            *(cause.exceptions if isinstance(cause, BaseExceptionGroup) else ()),
+        ]
     return visible(without_secrets(one_line(error))).rstrip(".") or type(error).__name__
 
 

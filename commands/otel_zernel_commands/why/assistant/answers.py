@@ -236,28 +236,28 @@ def jobs_answer(numbered: NumberedReport) -> JobList:
 
 def why_answer(numbered: NumberedReport, job: int) -> WhyAnswer:
     """Raises `CannotStart` for an unknown job, as all answers about a job."""
-    found = _job(numbered.report, job)
+    shown = _job(numbered.report, job)
     return WhyAnswer(
         report=numbered.number,
-        job=_line(job, found),
-        answer=data(found.why),
-        causes=[_cause(one) for one in found.causes[:_CAUSES]],
-        more_causes=max(len(found.causes) - _CAUSES, 0),
-        best_step=found.best,
-        advice=_texts(found.advice),
-        not_seen=_texts(found.not_seen),
+        job=_line(job, shown),
+        answer=data(shown.why),
+        causes=[_cause(cause) for cause in shown.causes[:_CAUSES]],
+        more_causes=max(len(shown.causes) - _CAUSES, 0),
+        best_step=shown.best,
+        advice=_texts(shown.advice),
+        not_seen=_texts(shown.not_seen),
     )
 
 
 def hung_answer(numbered: NumberedReport, job: int) -> HungAnswer:
     """What each rank waits for."""
-    found = _job(numbered.report, job)
-    ranks: tuple[HungRank, ...] = found.hung.ranks if found.hung else ()
+    shown = _job(numbered.report, job)
+    ranks: tuple[HungRank, ...] = shown.hung.ranks if shown.hung else ()
     return HungAnswer(
         report=numbered.number,
-        job=_line(job, found),
-        since=found.hung.since if found.hung else None,
-        answer=data(found.why if found.hung else "The job does not hang."),
+        job=_line(job, shown),
+        since=shown.hung.since if shown.hung else None,
+        answer=data(shown.why if shown.hung else "The job does not hang."),
         ranks=[data(hung_rank_text(rank)) for rank in ranks[:_ROWS]],
         more_ranks=max(len(ranks) - _ROWS, 0),
         code=[data(line) for line in (ranks[0].code[:_ROWS] if ranks else ())],
@@ -266,30 +266,30 @@ def hung_answer(numbered: NumberedReport, job: int) -> HungAnswer:
 
 def lines_answer(numbered: NumberedReport, job: int) -> LinesAnswer:
     """The lines of all causes, the longest first."""
-    found = _job(numbered.report, job)
-    lines = sorted((line for cause in found.causes for line in _lines(cause)), key=lambda line: -line.time)
-    return LinesAnswer(report=numbered.number, job=_line(job, found), lines=lines[:_ROWS])
+    shown = _job(numbered.report, job)
+    lines = sorted((line for cause in shown.causes for line in _lines(cause)), key=lambda line: -line.time)
+    return LinesAnswer(report=numbered.number, job=_line(job, shown), lines=lines[:_ROWS])
 
 
 def compare_answer(before: NumberedReport, after: NumberedReport) -> CompareAnswer:
     """Raises `CannotStart` if no job is in both."""
-    jobs = [_job_change(one) for one in compared(before.report, after.report)]
+    jobs = [_job_change(change) for change in compared(before.report, after.report)]
     return CompareAnswer(before=before.number, after=after.number, jobs=jobs)
 
 
 def metrics_answer(numbered: NumberedReport, job: int) -> MetricsAnswer:
     """Step times, where they go, ranks and GPUs."""
-    found = _job(numbered.report, job)
-    ranks = sorted(found.ranks, key=lambda rank: -(rank.lateness or 0.0))
-    times = sorted(found.time, key=lambda row: -row.per_step)
+    shown = _job(numbered.report, job)
+    ranks = sorted(shown.ranks, key=lambda rank: -(rank.lateness or 0.0))
+    times = sorted(shown.time, key=lambda row: -row.per_step)
     return MetricsAnswer(
         report=numbered.number,
-        job=_line(job, found),
-        p50=found.step.p50,
-        p90=found.step.p90,
-        p99=found.step.p99,
-        longest=found.step.longest,
-        jitter=found.step.jitter,
+        job=_line(job, shown),
+        p50=shown.step.p50,
+        p90=shown.step.p90,
+        p99=shown.step.p99,
+        longest=shown.step.longest,
+        jitter=shown.step.jitter,
         times=[
             TimeAnswer(position=row.position, activity=row.activity, time=row.per_step, share=row.share)
             for row in times[:_ROWS]
@@ -308,9 +308,9 @@ def metrics_answer(numbered: NumberedReport, job: int) -> MetricsAnswer:
                 temperature=gpu.temperature,
                 slowed=dict(gpu.slowed or {}),
             )
-            for gpu in found.gpus[:_ROWS]
+            for gpu in shown.gpus[:_ROWS]
         ],
-        more_gpus=max(len(found.gpus) - _ROWS, 0),
+        more_gpus=max(len(shown.gpus) - _ROWS, 0),
     )
 
 
@@ -344,14 +344,16 @@ def _cause(cause: Cause) -> CauseAnswer:
         gain_low=cause.gain_low,
         gain_high=cause.gain_high,
         share=cause.share,
-        evidence=_texts(one.text for one in cause.evidence),
+        evidence=_texts(fact.text for fact in cause.evidence),
         advice=_texts(cause.advice),
         lines=_lines(cause)[:_TEXTS],
     )
 
 
 def _lines(cause: Cause) -> list[Line]:
-    return [Line(cause=cause.cause, line=data(one.line), call=data(one.call), time=one.seconds) for one in cause.lines]
+    return [
+        Line(cause=cause.cause, line=data(line.line), call=data(line.call), time=line.seconds) for line in cause.lines
+    ]
 
 
 def _texts(texts: Iterable[str]) -> list[Data]:
@@ -364,8 +366,8 @@ def _job_change(job: JobComparison) -> JobChange:
         is_slower=job.is_slower(_TOLERANCE),
         is_known=job.is_known,
         step=_change(job.step),
-        positions=[_change(one) for one in job.positions[:_TEXTS]],
-        causes=[_change(one) for one in job.causes[:_TEXTS]],
+        positions=[_change(position) for position in job.positions[:_TEXTS]],
+        causes=[_change(cause) for cause in job.causes[:_TEXTS]],
     )
 
 

@@ -67,7 +67,9 @@ class AssistantTools:
         """Compares two reports of this session: what changed, and whether that is more than the noise."""
         numbers = [before, after]
         return _answered(
-            lambda: answers.compare_answer(*(NumberedReport(one, self._reports.numbered(one)) for one in numbers))
+            lambda: answers.compare_answer(
+                *(NumberedReport(number, self._reports.numbered(number)) for number in numbers)
+            )
         )
 
     def metrics(self, job: JobNumber = 0, seconds: Seconds = 10, fresh: Fresh = False) -> answers.MetricsAnswer:

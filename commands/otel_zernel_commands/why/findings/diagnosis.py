@@ -31,7 +31,7 @@ _LATE = 0.03
 def answer_of(group: JobGroup) -> JobAnswer | None:
     """The causes of a job. None if its steps are too few, or not known well enough to name a cause."""
     answer = group.answer
-    if any(one.source != "scopes" for one in group.processes) or group.trained < FEWEST_STEPS or group.is_lossy:
+    if any(process.source != "scopes" for process in group.processes) or group.trained < FEWEST_STEPS or group.is_lossy:
         return None
     return None if answer and (answer.unknown or (not answer.causes and _lacks_marks(group))) else answer
 
@@ -73,7 +73,7 @@ def _late(group: JobGroup, answer: JobAnswer) -> str:
     lateness = group.job.lateness if group.job else {}
     if not lateness or any(cause.cause in _OF_RANKS or cause.rank is not None for cause in answer.causes):
         return ""
-    rank = max(lateness, key=lambda one: lateness[one])
+    rank = max(lateness, key=lambda rank: lateness[rank])
     if lateness[rank] < _LATE * answer.step:
         return ""
     return f" Rank {rank} is late by {amount(lateness[rank])} in each step, for a reason that is not known."
@@ -82,16 +82,16 @@ def _late(group: JobGroup, answer: JobAnswer) -> str:
 def _throttled(gpus: Sequence[GpuRow]) -> str:
     """A sentence on the GPU whose clocks are lowered for the longest time, by heat first; empty if none is."""
     slowed = [(share, gpu.title, reason) for gpu in gpus for reason, share in (gpu.slowed or {}).items()]
-    slowed = [one for one in slowed if one[0] >= _THROTTLED]
+    slowed = [slowdown for slowdown in slowed if slowdown[0] >= _THROTTLED]
     if not slowed:
         return ""
-    share, title, reason = max(slowed, key=lambda one: (one[2] != _USUAL, one))
+    share, title, reason = max(slowed, key=lambda slowdown: (slowdown[2] != _USUAL, slowdown))
     return f" {title} is throttled {percent(share)} of the time ({throttle_name(reason)})."
 
 
 def _unknown(group: JobGroup, times: Sequence[PositionTime], shares: Sequence[TimeShare]) -> tuple[str, str]:
     """The verdict on a job without an answer, and its sentence."""
-    if all(one.source != "scopes" for one in group.processes):
+    if all(process.source != "scopes" for process in group.processes):
         return _sentence("no_scopes", _largest_phases(group, shares))
     if group.trained < FEWEST_STEPS and not _lacks_marks(group):
         count = "1 training step" if group.trained == 1 else f"{group.trained} training steps"
@@ -112,15 +112,15 @@ def _sentence(verdict: str, rest: str) -> tuple[str, str]:
 
 
 def _lacks_marks(group: JobGroup) -> bool:
-    return any(not ESSENTIAL_MARKS.isdisjoint(one.missing_marks) for one in group.processes)
+    return any(not ESSENTIAL_MARKS.isdisjoint(process.missing_marks) for process in group.processes)
 
 
 def _largest_phases(group: JobGroup, shares: Sequence[TimeShare]) -> str:
     """The largest phases of a program without known steps."""
     parts = []
     for row in sorted((row for row in shares if not row.detail), key=lambda row: -row.share)[:2]:
-        details = (one for one in shares if one.phase == row.phase and one.detail)
-        detail = max(details, key=lambda one: one.share, default=None)
+        details = (share for share in shares if share.phase == row.phase and share.detail)
+        detail = max(details, key=lambda detail: detail.share, default=None)
         mostly = f", mostly {detail_name(detail.detail)}" if detail else ""
         parts.append(f"{percent(row.share)} in {phase_name(row.phase)}{mostly}")
     of_thread = "the thread that calls CUDA spends" if group.processes[0].source == "threads" else "it spends"

@@ -45,12 +45,12 @@ class JobGroup:
     @property
     def trained(self) -> int:
         """The training steps of all ranks."""
-        return sum(one.trained for one in self.processes)
+        return sum(process.trained for process in self.processes)
 
     @property
     def lossy(self) -> int:
         """Those in which events were lost."""
-        return sum(one.trained_lossy for one in self.processes)
+        return sum(process.trained_lossy for process in self.processes)
 
     @property
     def is_lossy(self) -> bool:
@@ -62,18 +62,18 @@ class JobGroup:
         """The job without the steps in which events were lost, or with all of them if too few others are left."""
         if not self.lossy or self.is_lossy:
             return self
-        return JobGroup([one.without_lossy_steps() for one in self.processes], self.job)
+        return JobGroup([process.without_lossy_steps() for process in self.processes], self.job)
 
     @property
     def names(self) -> set[str]:
         """All names by which the user may choose it."""
-        named = set().union(*(names_of(one.attributes) for one in self.processes))
+        named = set().union(*(names_of(process.attributes) for process in self.processes))
         return {name for name in (self.title, *named, self.job.launcher if self.job else "") if name}
 
     def is_chosen(self, choice: JobChoice) -> bool:
         """Whether the user wants to see this job."""
-        ancestors = {pid for one in self.processes for pid in one.ancestors}
-        return choice.includes({one.pid for one in self.processes}, ancestors, self.names)
+        ancestors = {pid for process in self.processes for pid in process.ancestors}
+        return choice.includes({process.pid for process in self.processes}, ancestors, self.names)
 
 
 @dataclass(slots=True)
@@ -96,8 +96,12 @@ def groups_of(processes: Iterable[SeenProcess], jobs: Entities[SeenJob]) -> list
             before = ranks.by_rank.get(process.rank)
             if before is None or process.trained >= before.trained:  # a restarted rank
                 ranks.by_rank[process.rank] = process
-    groups += [JobGroup([one for _, one in sorted(ranks.by_rank.items())], ranks.job) for ranks in of_job.values()]
-    return sorted(groups, key=lambda group: (-sum(one.trained for one in group.processes), group.processes[0].pid))
+    groups += [
+        JobGroup([process for _, process in sorted(ranks.by_rank.items())], ranks.job) for ranks in of_job.values()
+    ]
+    return sorted(
+        groups, key=lambda group: (-sum(process.trained for process in group.processes), group.processes[0].pid)
+    )
 
 
 def same_names(titles: Iterable[str]) -> set[str]:

@@ -41,18 +41,18 @@ class Program:
     @property
     def cpus(self) -> float:
         """The CPUs that it used, on average."""
-        return sum(one.cpus for one in self.processes)
+        return sum(process.cpus for process in self.processes)
 
     @property
     def demand(self) -> float:
         """The CPUs that it could use: the time of its threads on a CPU and in the queue for one."""
-        threads = (thread for one in self.processes for thread in one.threads)
-        return sum((one.cpu + one.cpu_wait) / one.watched for one in threads)
+        threads = (thread for process in self.processes for thread in process.threads)
+        return sum((thread.cpu + thread.cpu_wait) / thread.watched for thread in threads)
 
     @property
     def frameworks(self) -> list[Framework]:
         """The frameworks that its processes have loaded."""
-        return sorted({one.framework for one in self.processes} - {Framework.NONE})
+        return sorted({process.framework for process in self.processes} - {Framework.NONE})
 
 
 def findings_on(
@@ -62,7 +62,7 @@ def findings_on(
     threads = tuple(_threads(program.processes))[:_MOST_THREADS]
     used_pytorch = not _ON_PYTORCH.isdisjoint(program.frameworks)
     verdict = "no_steps" if used_pytorch else "no_pytorch"
-    allowed = max(one.cpus_allowed for one in program.processes)
+    allowed = max(process.cpus_allowed for process in program.processes)
     sentence = " ".join((_why_no_more(program, verdict, seconds), _what(program, threads, gpus, allowed)))
     evidence = [("library", " and ".join(program.frameworks) or "none that is known")]
     evidence += [("CPUs", f"{program.cpus:.2f} used of {allowed}")]
@@ -109,13 +109,13 @@ def _why_no_more(program: Program, verdict: str, seconds: float) -> str:
 def _what(program: Program, threads: Sequence[ThreadRow], gpus: Sequence[GpuRow], allowed: int) -> str:
     """What it used, and what its busiest thread did."""
     those = f"It and its child processes ({len(program.processes) - 1})" if len(program.processes) > 1 else "It"
-    on_gpu = f", and {_listed(f'GPU {one.index}' for one in gpus)}" if gpus else ""
+    on_gpu = f", and {_listed(f'GPU {gpu.index}' for gpu in gpus)}" if gpus else ""
     used = f"{those} used {program.cpus:.1f} of {allowed} CPUs{on_gpu}."
     if not threads:
         return used
     row = threads[0]
     parts = [("is on a CPU", row.cpu), *((activity_words(name), share) for name, share in row.waits.items())]
-    named = [f"{text} {percent(share)} of the time" for text, share in sorted(parts, key=lambda one: -one[1])[:3]
+    named = [f"{text} {percent(share)} of the time" for text, share in sorted(parts, key=lambda part: -part[1])[:3]
              if share >= _SHOWN]  # fmt: skip
     which = "busiest" if row.cpu >= _SHOWN else "main"
     return f"{used} Its {which} thread {_listed(named)}." if named else used
@@ -150,12 +150,13 @@ def _listed(words: Iterable[str]) -> str:
 
 def programs_of(sampled: Iterable[SampledProgram]) -> list[Program]:
     """The processes as programs: each with its descendants. The busiest program first."""
-    by_pid = {one.pid: one for one in sampled}
+    by_pid = {program.pid: program for program in sampled}
     families: dict[int, list[SampledProgram]] = {}
     for process in by_pid.values():
         first = next((pid for pid in reversed(process.ancestors) if pid in by_pid), process.pid)
         families.setdefault(first, []).append(process)
     programs = [
-        Program(sorted(family, key=lambda one: (one.pid != first, -one.cpus))) for first, family in families.items()
+        Program(sorted(family, key=lambda program: (program.pid != first, -program.cpus)))
+        for first, family in families.items()
     ]
-    return sorted(programs, key=lambda one: -one.cpus)
+    return sorted(programs, key=lambda program: -program.cpus)

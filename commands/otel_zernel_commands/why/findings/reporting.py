@@ -60,7 +60,11 @@ def position_times(processes: Sequence[SeenProcess]) -> tuple[PositionTime, ...]
 
 def device_time(processes: Iterable[SeenProcess], *, is_exact: bool = False) -> DeviceTime | None:
     """What the GPUs did, as a mean of the ranks that use one. None if none does. `is_exact`: by their own records."""
-    using = [one for one in processes if one.trained and (one.gpu_busy or one.gpu_starved or one.gpu_undetermined)]
+    using = [
+        process
+        for process in processes
+        if process.trained and (process.gpu_busy or process.gpu_starved or process.gpu_undetermined)
+    ]
     if not using:
         return None
     starved: defaultdict[str, float] = defaultdict(float)
@@ -68,9 +72,9 @@ def device_time(processes: Iterable[SeenProcess], *, is_exact: bool = False) -> 
         for (position, _), seconds in process.gpu_starved.items():
             starved[position] += seconds / process.trained / len(using)
     return DeviceTime(
-        busy=fmean(sum(one.gpu_busy.values()) / one.trained for one in using),
+        busy=fmean(sum(process.gpu_busy.values()) / process.trained for process in using),
         starved=_in_order(starved),
-        undetermined=fmean(sum(one.gpu_undetermined.values()) / one.trained for one in using),
+        undetermined=fmean(sum(process.gpu_undetermined.values()) / process.trained for process in using),
         exact=is_exact,
     )
 
@@ -95,9 +99,9 @@ _FEWEST = 3
 def start_of(processes: Iterable[SeenProcess], since_ns: int, program_ns: int = 0) -> JobStart | None:
     """The start of the process whose first step came last. None if a process began before `since_ns` (Unix time), or
     took too few steps. `program_ns` is the start of the program that the command has started, if it has."""
-    starts = [_start(one, program_ns or _created_ns(one), since_ns) for one in processes]
+    starts = [_start(process, program_ns or _created_ns(process), since_ns) for process in processes]
     known = [start for start in starts if start]
-    return max(known, key=lambda one: one.first_step_after) if known and len(known) == len(starts) else None
+    return max(known, key=lambda process: process.first_step_after) if known and len(known) == len(starts) else None
 
 
 def _start(process: SeenProcess, began_ns: int, since_ns: int) -> JobStart | None:
@@ -141,7 +145,7 @@ def time_shares(processes: Sequence[SeenProcess]) -> tuple[TimeShare, ...]:
         if details:
             rows.append(_row(phase, "", sum(details.values()), total, steps))
             of_phase = sorted(details.items(), key=lambda item: -item[1])
-            rows += [_row(phase, detail, one, total, steps) for detail, one in of_phase if detail]
+            rows += [_row(phase, detail, seconds, total, steps) for detail, seconds in of_phase if detail]
     return tuple(row for row in rows if not row.detail or row.share >= _SMALL)
 
 
@@ -196,13 +200,13 @@ class Circumstances:
 
 def report_on(state: TrainingState, choice: JobChoice, circumstances: Circumstances) -> WhyReport:
     """The report on the jobs that `choice` includes."""
-    groups = [one for one in groups_of(state.processes, state.jobs) if one.is_chosen(choice)]
-    twice = same_names(one.title for one in groups)
+    groups = [group for group in groups_of(state.processes, state.jobs) if group.is_chosen(choice)]
+    twice = same_names(group.title for group in groups)
     gpus = sorted(state.gpus, key=_index)
     jobs = [_findings(group, gpus, circumstances, twice) for group in groups]
     jobs += list(_programs(state, choice, circumstances, gpus))
     used = {(row.host, row.index) for job in jobs for row in job.gpus}
-    uses_gpu = bool(used) or any(job.device for job in jobs) or any(one.gpu for one in state.processes)
+    uses_gpu = bool(used) or any(job.device for job in jobs) or any(process.gpu for process in state.processes)
     notes = (*(circumstances.gpu_notes if uses_gpu else ()), *circumstances.notes)
     return WhyReport(
         started=datetime.fromtimestamp(circumstances.started_ns / 1e9, UTC).isoformat(timespec="seconds"),
@@ -210,15 +214,15 @@ def report_on(state: TrainingState, choice: JobChoice, circumstances: Circumstan
         is_interrupted=circumstances.is_interrupted,
         processes=circumstances.processes,
         jobs=tuple(jobs),
-        gpus=tuple(_gpu(one) for one in gpus if (one.host, _index(one)) not in used),
-        notes=tuple(one for one in notes if choice.pid is None or _is_about(one, groups)),
+        gpus=tuple(_gpu(gpu) for gpu in gpus if (gpu.host, _index(gpu)) not in used),
+        notes=tuple(note for note in notes if choice.pid is None or _is_about(note, groups)),
     )
 
 
 def _findings(group: JobGroup, gpus: Iterable[SeenGpu], circumstances: Circumstances, twice: set[str]) -> JobFindings:
     counted = group.counted()
     processes = counted.processes
-    times = StepTimes.joined(one.trained_times for one in processes)
+    times = StepTimes.joined(process.trained_times for process in processes)
     steps = StepSummary(
         count=times.count,
         mean=times.mean,
@@ -228,7 +232,7 @@ def _findings(group: JobGroup, gpus: Iterable[SeenGpu], circumstances: Circumsta
         longest=times.longest,
         jitter=times.jitter,
     )
-    pids = {one.pid for one in processes}
+    pids = {process.pid for process in processes}
     used = tuple(_gpu(gpu, ranks) for gpu in gpus if (ranks := _on_gpu(gpu, processes)) is not None)
     title = f"{group.title} ({processes[0].pid})" if group.title in twice else group.title
     spent, shares = position_times(group.processes), time_shares(group.processes)
@@ -253,7 +257,7 @@ def _findings(group: JobGroup, gpus: Iterable[SeenGpu], circumstances: Circumsta
         times=spent,
         device=device_time(group.processes, is_exact=bool(answer and answer.device and answer.device.exact)),
         gpus=used,
-        cost=max((one.probe_share for one in group.processes if one.probe_share is not None), default=None),
+        cost=max((process.probe_share for process in group.processes if process.probe_share is not None), default=None),
         start=start_of(group.processes, circumstances.started_ns, circumstances.program_ns),
         notes=(*_notes(group), *device_notes(pids, gpus, circumstances)),
     )
@@ -271,17 +275,17 @@ def _programs(
 ) -> Iterator[JobFindings]:
     """The programs without steps: the one that the user chose; else those with a framework, or the busiest ones."""
     groups = groups_of(state.processes, state.jobs)
-    watched = (one for one in circumstances.sampled if one.watched >= _SHORTEST)
-    sampled = [one for one in watched if not any(_is_part(one, group) for group in groups)]
+    watched = (program for program in circumstances.sampled if program.watched >= _SHORTEST)
+    sampled = [program for program in watched if not any(_is_part(program, group) for group in groups)]
     if choice.pid is not None:
         programs = programs_of(sampled) if not any(group.is_chosen(choice) for group in groups) else []
     else:
-        busy = [one for one in programs_of(sampled) if one.cpus >= _BUSY or choice.name == one.title]
-        known = [one for one in busy if one.frameworks]
-        named = [one for one in (known or ([] if groups else busy)) if choice.name in (None, one.title)]
+        busy = [program for program in programs_of(sampled) if program.cpus >= _BUSY or choice.name == program.title]
+        known = [program for program in busy if program.frameworks]
+        named = [program for program in (known or ([] if groups else busy)) if choice.name in (None, program.title)]
         programs = named[:_MOST_PROGRAMS]
     for program in programs:
-        pids = {one.pid for one in program.processes}
+        pids = {process.pid for process in program.processes}
         used = [_gpu(gpu) for gpu in gpus if gpu.pids.keys() & pids]
         notes = device_notes(pids, gpus, circumstances)
         yield findings_on(program, used, host_name(), program.processes[0].watched, notes)
@@ -310,16 +314,16 @@ def device_notes(pids: Collection[int], gpus: Iterable[SeenGpu], circumstances: 
 def _is_about(note: str, groups: Iterable[JobGroup]) -> bool:
     """Whether a note may concern these jobs: it names one of their processes, or no process."""
     if note.startswith(_SKIPPED):
-        return any(len(one.processes) < _world_size(one.processes[0]) for one in groups)
+        return any(len(group.processes) < _world_size(group.processes[0]) for group in groups)
     named = {int(pid) for pid in re.findall(r"\b(?:pid|process) (\d+)", note, re.IGNORECASE)}
     ranks = {int(rank) for rank in re.findall(r"^A data-loading worker .* of rank (\d+)", note)}
-    ours = [one for group in groups for one in group.processes]
-    is_ours = any(one.pid in named or one.rank in ranks or named.intersection(one.ancestors) for one in ours)
+    ours = [process for group in groups for process in group.processes]
+    is_ours = any(our.pid in named or our.rank in ranks or named.intersection(our.ancestors) for our in ours)
     return is_ours or not named
 
 
 def _seconds(processes: Iterable[SeenProcess]) -> float:
-    bars = [bar for one in processes for bar in one.bars.bars]
+    bars = [bar for process in processes for bar in process.bars.bars]
     return (max(bar.end_ns for bar in bars) - min(bar.start_ns for bar in bars)) / 1e9 if bars else 0.0
 
 
@@ -352,14 +356,14 @@ def _rank(
 
 def _hosts(processes: Iterable[SeenProcess]) -> str:
     """`node-0, node-1`"""
-    hosts = sorted({one.host for one in processes})
+    hosts = sorted({process.host for process in processes})
     return ", ".join(hosts[:_HOSTS]) + (f" and {len(hosts) - _HOSTS} more" if len(hosts) > _HOSTS else "")
 
 
 def _on_gpu(gpu: SeenGpu, processes: Iterable[SeenProcess]) -> tuple[int, ...] | None:
     """The ranks of these processes that use the GPU; None if none of the processes does."""
-    using = [one for one in processes if gpu.host in ("", one.host) and one.pid in gpu.pids]
-    return tuple(sorted(one.rank for one in using if one.rank is not None)) if using else None
+    using = [process for process in processes if gpu.host in ("", process.host) and process.pid in gpu.pids]
+    return tuple(sorted(process.rank for process in using if process.rank is not None)) if using else None
 
 
 def _gpu(gpu: SeenGpu, ranks: tuple[int, ...] = ()) -> GpuRow:
@@ -386,10 +390,10 @@ def _index(gpu: SeenGpu) -> int:
 
 
 def _notes(group: JobGroup) -> Iterable[str]:
-    marks = {mark for one in group.processes for mark in one.missing_marks}
+    marks = {mark for process in group.processes for mark in process.missing_marks}
     if marks:
         yield f"Its PyTorch does not have all functions that show phases; missing: {mark_names(marks)}."
-    if any(one.has_sampled_operators for one in group.processes):
+    if any(process.has_sampled_operators for process in group.processes):
         yield (
             "Probes took more than a tenth of a CPU, so operators were sampled for some time. Unknown in it: "
             "forward passes without a DataLoader, losses, evaluation and inference."
@@ -402,11 +406,14 @@ def _notes(group: JobGroup) -> Iterable[str]:
         others = "their time is in part unknown"
         result = others if group.is_lossy else f"{others}, and the causes and step times are those of the others"
         yield f"Events were lost in {lossy} of {steps} training steps ({percent(lossy / max(steps, 1))}); {result}."
-    if skipped := sum(one.trained_skipped for one in group.processes):
+    if skipped := sum(process.trained_skipped for process in group.processes):
         share = percent(skipped / max(steps, 1))
         yield f"Its steps are so short that {share} of them were not read one by one: they count like the others."
     drawn = sum(
-        bar.steps for one in group.processes for bar in one.bars.bars if bar.kind in ("training", "accumulation")
+        bar.steps
+        for process in group.processes
+        for bar in process.bars.bars
+        if bar.kind in ("training", "accumulation")
     )
     if steps > drawn + ranks and drawn:
         yield f"The time line shows {drawn:,} of {steps:,} steps{'' if lossy else '; all of them are in the numbers'}."

@@ -147,10 +147,14 @@ def _job(job: findings.JobFindings) -> Job:
         stopped=job.hang if job.hang and job.hang.is_stop else None,
         time=tuple(
             PositionActivity(
-                position=row.position, activity=one.activity, phase=row.phase, per_step=one.per_step, share=one.share
+                position=row.position,
+                activity=activity.activity,
+                phase=row.phase,
+                per_step=activity.per_step,
+                share=activity.share,
             )
             for row in job.times
-            for one in row.activities
+            for activity in row.activities
         ),
         phases=() if job.times else job.shares,
         cost=job.cost,

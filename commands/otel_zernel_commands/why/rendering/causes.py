@@ -30,8 +30,10 @@ def cause_rows(answer: JobAnswer) -> list[CauseRow]:
             bounds=_bounds(cause) if cause.gain else "no time of a step",
             share=percent(cause.share) if cause.gain else "",
             advice=cause.advice,
-            evidence=tuple(one.text for one in cause.evidence if not _repeats(one, cause, answer)),
-            lines=tuple((" -> ".join(filter(None, (one.line, one.call))), amount(one.seconds)) for one in cause.lines),
+            evidence=tuple(fact.text for fact in cause.evidence if not _repeats(fact, cause, answer)),
+            lines=tuple(
+                (" -> ".join(filter(None, (line.line, line.call))), amount(line.seconds)) for line in cause.lines
+            ),
         )
         for cause in answer.causes
     ]
@@ -69,8 +71,8 @@ def where_text(cause: Cause, answer: JobAnswer) -> str:
 
 def hidden_texts(answer: JobAnswer) -> Iterator[str]:
     """Time that is not worth touching, a sentence each."""
-    for one in answer.hidden:
-        yield f"{_place(one)}: {amount(one.time)} a step. Without it, a step takes as long."
+    for time in answer.hidden:
+        yield f"{_place(time)}: {amount(time.time)} a step. Without it, a step takes as long."
 
 
 def _looked_at(answer: JobAnswer) -> str:

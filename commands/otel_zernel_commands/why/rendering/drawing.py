@@ -66,12 +66,12 @@ def _bar(bar: StepBar, start: int, position: dict[str, int] | None) -> list[Any]
         [spent // _US for spent in bar.phase_ns],
         [
             [
-                PHASES.index(one.phase) if one.phase in PHASES else len(PHASES) - 1,
-                (one.start_ns - bar.start_ns) // _US,
-                (one.end_ns - one.start_ns) // _US,
-                (position or {}).get(one.detail, 0),
+                PHASES.index(segment.phase) if segment.phase in PHASES else len(PHASES) - 1,
+                (segment.start_ns - bar.start_ns) // _US,
+                (segment.end_ns - segment.start_ns) // _US,
+                (position or {}).get(segment.detail, 0),
             ]
-            for one in segments
+            for segment in segments
         ],
         [[duration // _US, count] for duration, count in bar.durations],
     ]

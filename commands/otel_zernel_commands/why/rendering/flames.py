@@ -76,13 +76,13 @@ def code_rows(job: JobFindings) -> list[CodeRow]:
     """The places that take most of the time of each rank, the longest first."""
     rows = []
     for rank in job.ranks:
-        total = sum(one.seconds for one in rank.code.stacks)
+        total = sum(stack.seconds for stack in rank.code.stacks)
         seconds: Counter[tuple[str, str]] = Counter()
-        for one in rank.code.stacks:
-            lines = of_worker(one.lines)[0] if one.worker else one.lines
+        for stack in rank.code.stacks:
+            lines = of_worker(stack.lines)[0] if stack.worker else stack.lines
             if place := place_of(lines):
                 texts = [line_text(line, rank.code.folder) for line in (place.line, place.call) if line]
-                seconds[_where(one), " -> ".join(texts)] += one.seconds  # type: ignore[assignment]  # a float
+                seconds[_where(stack), " -> ".join(texts)] += stack.seconds  # type: ignore[assignment]  # a float
         name = str(rank.pid if rank.rank is None else rank.rank)
         rows += [CodeRow(name, where, line, time / total) for (where, line), time in seconds.items()]
     return sorted(rows, key=lambda row: -row.share)[:_MOST_ROWS]
@@ -94,9 +94,9 @@ def folded(jobs: Sequence[JobFindings]) -> str:
     for job in jobs:
         for rank in job.ranks:
             name = f"pid {rank.pid}" if rank.rank is None else f"rank {rank.rank}"
-            for one in rank.code.stacks:
-                parts = [printable(job.title), name, *(part for part, *_ in _path(one, rank.code.folder))]
-                sums[";".join(part.replace(";", ":") for part in parts)] += round(one.seconds * 1e6)
+            for sampled in rank.code.stacks:
+                parts = [printable(job.title), name, *(part for part, *_ in _path(sampled, rank.code.folder))]
+                sums[";".join(part.replace(";", ":") for part in parts)] += round(sampled.seconds * 1e6)
     return "".join(f"{stack} {us}\n" for stack, us in sorted(sums.items()) if us)
 
 
@@ -110,33 +110,33 @@ def _labels(job: JobFindings, rank: RankRow) -> dict[str, str | int]:
     return names if rank.rank is None else {**names, semconv.RANK: rank.rank}
 
 
-def _where(one: PlacedStack) -> str:
-    return "workers" if one.worker else "other threads" if one.is_other else position_name(one.position)
+def _where(stack: PlacedStack) -> str:
+    return "workers" if stack.worker else "other threads" if stack.is_other else position_name(stack.position)
 
 
 def _add_rank(whole: _Box, rank: RankRow, *, is_alone: bool) -> None:
     total = len(PHASES) - 1
-    for one in rank.code.stacks:
-        whole.seconds += one.seconds
-        box = whole if is_alone else whole.part(f"rank {rank.rank}", total, Tier.CORE, one.seconds)
-        for name, phase, tier in _path(one, rank.code.folder):
-            box = box.part(name, phase, tier, one.seconds)
+    for stack in rank.code.stacks:
+        whole.seconds += stack.seconds
+        box = whole if is_alone else whole.part(f"rank {rank.rank}", total, Tier.CORE, stack.seconds)
+        for name, phase, tier in _path(stack, rank.code.folder):
+            box = box.part(name, phase, tier, stack.seconds)
 
 
-def _path(one: PlacedStack, folder: str) -> Iterator[tuple[str, int, Tier]]:
+def _path(stack: PlacedStack, folder: str) -> Iterator[tuple[str, int, Tier]]:
     """The names of the boxes of a stack, the outermost first."""
-    phase = PHASES.index(phase_of(one.position, one.activity))
-    lines: Sequence[CodeLine] = one.lines
-    if one.worker:
+    phase = PHASES.index(phase_of(stack.position, stack.activity))
+    lines: Sequence[CodeLine] = stack.lines
+    if stack.worker:
         lines, _ = of_worker(lines)
-    yield _where(one), phase, Tier.CORE
+    yield _where(stack), phase, Tier.CORE
     for line in reversed(without_plumbing(lines)):
         tier = tier_of(line)
         is_user = tier is Tier.USER
         name = line_text(line, folder) if is_user else f"{short_function(line.function)} ({short_file(line)})"
         yield printable(name), phase, tier
-    if one.activity not in ON_CPU:
-        yield activity_words(one.activity), phase, Tier.CORE
+    if stack.activity not in ON_CPU:
+        yield activity_words(stack.activity), phase, Tier.CORE
 
 
 def _all(box: _Box) -> Iterator[_Box]:
@@ -146,5 +146,11 @@ def _all(box: _Box) -> Iterator[_Box]:
 
 
 def _drawn(box: _Box, smallest: float) -> list[Any]:
-    inner = sorted((one for one in box.inner.values() if one.seconds >= smallest), key=lambda one: -one.seconds)
-    return [box.name, round(box.seconds * 1000, 1), box.phase, int(box.tier), [_drawn(one, smallest) for one in inner]]
+    inner = sorted((box_ for box_ in box.inner.values() if box_.seconds >= smallest), key=lambda box_: -box_.seconds)
+    return [
+        box.name,
+        round(box.seconds * 1000, 1),
+        box.phase,
+        int(box.tier),
+        [_drawn(box_, smallest) for box_ in inner],
+    ]

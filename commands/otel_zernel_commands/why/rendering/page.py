@@ -176,7 +176,7 @@ def _step_times(job: JobFindings) -> Iterator[str]:
 
 
 def _plots(job: JobFindings) -> Iterator[str]:
-    keys = "".join(f'<span class="key"><i class="{one}"></i>{phase_name(one)}</span>' for one in PHASES)
+    keys = "".join(f'<span class="key"><i class="{phase}"></i>{phase_name(phase)}</span>' for phase in PHASES)
     buttons = "".join(
         f'<button type="button" data-do="{do}" title="{title}" aria-label="{title}">{sign}</button>'
         for do, sign, title in (*_ZOOM, ("all", "all", "show everything"))

@@ -39,11 +39,11 @@ def perfetto_trace(jobs: Sequence[JobFindings], slices: Iterable[Slice]) -> byte
     """The trace of these jobs: a process for each rank, with tracks for its threads, collectives and GPU waits."""
     names = {rank.pid: _name(job, rank.rank) for job in jobs for rank in job.ranks}
     of_tracks: defaultdict[tuple[int, str], list[Slice]] = defaultdict(list)
-    for one in slices:
-        if one.pid in names and one.end >= one.start:
-            of_tracks[one.pid, one.track].append(one)
+    for part in slices:
+        if part.pid in names and part.end >= part.start:
+            of_tracks[part.pid, part.track].append(part)
     trace = _Trace()
-    first = min((one.start for several in of_tracks.values() for one in several), default=0)
+    first = min((slice_.start for several in of_tracks.values() for slice_ in several), default=0)
     clocks = [{"clock_id": clock, "timestamp": first} for clock in (_REALTIME, _BOOTTIME)]
     trace.packet.add(
         trusted_packet_sequence_id=_SEQUENCE,
@@ -53,10 +53,10 @@ def perfetto_trace(jobs: Sequence[JobFindings], slices: Iterable[Slice]) -> byte
     for key in sorted(of_tracks):
         for number, lane in enumerate(_lanes(of_tracks[key])):
             uuid = uuids[key] if number == 0 else _extra(trace, key, uuids, number)
-            for time, one, type_ in _events(lane):
+            for time, slice_, type_ in _events(lane):
                 event: dict[str, Any] = {"type": type_, "track_uuid": uuid}
                 if type_ == _BEGIN:
-                    event |= {"name": one.name, "categories": [one.category]}
+                    event |= {"name": slice_.name, "categories": [slice_.category]}
                 trace.packet.add(
                     timestamp=time,
                     timestamp_clock_id=_REALTIME,
@@ -97,28 +97,28 @@ def _lanes(slices: Iterable[Slice]) -> list[list[Slice]]:
     """The slices in as few lanes as they need so that those of a lane nest. In each, an outer slice comes first."""
     lanes: list[list[Slice]] = []
     still_open: list[list[Slice]] = []
-    for one in sorted(slices, key=lambda one: (one.start, -one.end)):
+    for part in sorted(slices, key=lambda part: (part.start, -part.end)):
         for outer in still_open:
-            while outer and outer[-1].end <= one.start:
+            while outer and outer[-1].end <= part.start:
                 outer.pop()
-        fitting = (at for at, outer in enumerate(still_open) if not outer or one.end <= outer[-1].end)
+        fitting = (at for at, outer in enumerate(still_open) if not outer or part.end <= outer[-1].end)
         if (at := next(fitting, len(lanes))) == len(lanes):
             lanes.append([])
             still_open.append([])
-        lanes[at].append(one)
-        still_open[at].append(one)
+        lanes[at].append(part)
+        still_open[at].append(part)
     return lanes
 
 
 def _events(lane: Iterable[Slice]) -> Iterator[tuple[int, Slice, int]]:
     """The begins and the ends of nested slices, in order of time."""
     still_open: list[Slice] = []
-    for one in lane:
-        while still_open and still_open[-1].end <= one.start:
+    for slice_ in lane:
+        while still_open and still_open[-1].end <= slice_.start:
             last = still_open.pop()
             yield last.end, last, _END
-        yield one.start, one, _BEGIN
-        still_open.append(one)
+        yield slice_.start, slice_, _BEGIN
+        still_open.append(slice_)
     while still_open:
         last = still_open.pop()
         yield last.end, last, _END

@@ -177,14 +177,14 @@ def _ranks(job: JobFindings, terminal: Terminal) -> Iterator[str]:
     columns = [phase for phase in PHASES if any(rank.shares.get(phase, 0) >= 0.005 for rank in job.ranks)]
     head = ["rank", "pid", "late", "p50", *(PHASE_WORDS[phase].short for phase in columns)]
     shown = _shown(job.ranks)
-    rows = [[str(one.rank), str(one.pid), _late(one), amount(one.p50), *_percents(one, columns)] for one in shown]
+    rows = [[str(rank.rank), str(rank.pid), _late(rank), amount(rank.p50), *_percents(rank, columns)] for rank in shown]
     widths = [max(len(row[at]) for row in [head, *rows]) for at in range(len(head))]
     while sum(widths) + 2 * len(widths) > terminal.width and len(widths) > 3:
         widths.pop()
     latest = max((rank.lateness or 0.0 for rank in job.ranks), default=0.0)
     yield terminal.coloured(_row(head, widths), _DIM)
-    for one, row in zip(shown, rows, strict=True):
-        is_late = job.diagnosis.verdict == "straggler" and one.lateness == latest
+    for shown_rank, row in zip(shown, rows, strict=True):
+        is_late = job.diagnosis.verdict == "straggler" and shown_rank.lateness == latest
         line = _row(row, widths)
         yield f"{terminal.coloured(line, _BOLD)} <" if is_late else line
     if len(shown) < len(job.ranks):
@@ -192,8 +192,8 @@ def _ranks(job: JobFindings, terminal: Terminal) -> Iterator[str]:
 
 
 def _shown(ranks: Sequence[RankRow]) -> list[RankRow]:
-    latest = sorted(ranks, key=lambda one: (-(one.lateness or 0.0), -one.p50))[:_MOST_ROWS]
-    return sorted(latest, key=lambda one: one.rank or 0)
+    latest = sorted(ranks, key=lambda rank: (-(rank.lateness or 0.0), -rank.p50))[:_MOST_ROWS]
+    return sorted(latest, key=lambda rank: rank.rank or 0)
 
 
 def _late(rank: RankRow) -> str:

@@ -34,13 +34,13 @@ def time_rows(job: JobFindings) -> list[TimeRow]:
             continue
         rows.append(TimeRow(position_name(at.position), at.per_step, at.share, at.phase))
         rows += [
-            TimeRow(activity_words(one.activity), one.per_step, one.share, at.phase, is_detail=True)
-            for one in at.activities
-            if one.share >= _SMALL
+            TimeRow(activity_words(activity.activity), activity.per_step, activity.share, at.phase, is_detail=True)
+            for activity in at.activities
+            if activity.share >= _SMALL
         ]
     if rows:
         return _with_small_ones_joined(rows, "unknown")
-    several = {row.phase for row in job.shares if sum(1 for one in job.shares if one.phase == row.phase) > 2}
+    several = {row.phase for row in job.shares if sum(1 for share in job.shares if share.phase == row.phase) > 2}
     return [
         TimeRow(
             detail_name(row.detail) if row.detail else phase_name(row.phase),

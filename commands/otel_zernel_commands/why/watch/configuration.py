@@ -61,7 +61,7 @@ def collecting(state: TrainingState, arrived: Callable[[Batch], None] = lambda _
 
 def is_reading(batch: Batch) -> bool:
     """Whether it has a reading of the ebpf receiver: then the probes are on the libraries of running processes."""
-    scopes = (scope for one in batch.metrics.resource_metrics for scope in one.scope_metrics)
+    scopes = (scope for resource_metric in batch.metrics.resource_metrics for scope in resource_metric.scope_metrics)
     return any(metric.name == semconv.READING_SEQUENCE for scope in scopes for metric in scope.metrics)
 
 

@@ -34,7 +34,7 @@ def is_running(pid: int) -> bool:
 def count_processes() -> int:
     """The processes of this machine, without the kernel's own threads."""
     kthreadd = 2
-    return sum(1 for one in psutil.process_iter(["ppid"]) if kthreadd not in (one.pid, one.info["ppid"]))
+    return sum(1 for process in psutil.process_iter(["ppid"]) if kthreadd not in (process.pid, process.info["ppid"]))
 
 
 def cpus_allowed(pid: int) -> int:
@@ -52,13 +52,13 @@ def uses_rocm(pid: int) -> bool:
 
 def runs_mps() -> bool:
     """Whether processes share GPUs by NVIDIA's Multi-Process Service."""
-    return any(one.info["name"] == "nvidia-cuda-mps-server"[:15] for one in psutil.process_iter(["name"]))
+    return any(process.info["name"] == "nvidia-cuda-mps-server"[:15] for process in psutil.process_iter(["name"]))
 
 
 def family_of(pid: int) -> list[int]:
     """The process and its descendants; empty if it has ended."""
     try:
-        return [pid, *(one.pid for one in psutil.Process(pid).children(recursive=True))]
+        return [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
     except (psutil.Error, OSError):
         return []
 

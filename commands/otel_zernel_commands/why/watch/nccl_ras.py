@@ -78,10 +78,10 @@ def _notes(answer: str) -> Iterator[str]:
         return
     _, *sections = _HEADING.split(answer)
     paragraphs = [" ".join(text.split()) for section in sections[1::2] for text in section.split("\n\n")]
-    found = [text for text in paragraphs if text]
-    if not found:
+    texts = [text for text in paragraphs if text]
+    if not texts:
         yield "NCCL reports no error (RAS): its ranks answer, and have launched the same number of operations."
-    for text in islice(found, _MOST):
+    for text in islice(texts, _MOST):
         yield f"NCCL reports (RAS): {printable(text)[:_LONGEST]}"
-    if len(found) > _MOST:
-        yield f"NCCL reports {len(found) - _MOST} more errors (RAS): `ncclras -v` shows them."
+    if len(texts) > _MOST:
+        yield f"NCCL reports {len(texts) - _MOST} more errors (RAS): `ncclras -v` shows them."

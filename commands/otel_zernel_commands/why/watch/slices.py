@@ -40,10 +40,10 @@ class Slices:
         for of_resource in batch.spans.resource_spans:
             pid = scalars_of(of_resource.resource.attributes).get("process.pid")
             if isinstance(pid, int):
-                for one in _slices(pid, of_resource):
+                for part in _slices(pid, of_resource):
                     self.is_full = len(self.all) >= MOST_SLICES
                     if not self.is_full:
-                        self.all.append(one)
+                        self.all.append(part)
 
 
 def _slices(pid: int, of_resource: ResourceSpans) -> Iterator[Slice]:

@@ -57,11 +57,11 @@ class SampledThread:
         """The shares of its time off the CPU, the largest first."""
         slept = max(self.watched - self.cpu - self.cpu_wait, 0.0) / max(self.watched, 1e-9)
         samples = self.waits.total()
-        found = {what: slept * count / samples for what, count in self.waits.items()}
-        found[Activity.CPU_WAIT] = min(self.cpu_wait / max(self.watched, 1e-9), 1.0)
+        spent = {what: slept * count / samples for what, count in self.waits.items()}
+        spent[Activity.CPU_WAIT] = min(self.cpu_wait / max(self.watched, 1e-9), 1.0)
         if slept and not samples:
-            found[Activity.UNKNOWN] = slept
-        return dict(sorted(found.items(), key=lambda one: -one[1]))
+            spent[Activity.UNKNOWN] = slept
+        return dict(sorted(spent.items(), key=lambda item: -item[1]))
 
 
 @dataclass(slots=True)
@@ -106,8 +106,8 @@ class ThreadSampler:
 
     def programs(self) -> list[SampledProgram]:
         """The processes, those with the most CPU time first."""
-        found = [program.result() for program in self._programs.values()]
-        return sorted((one for one in found if one.threads), key=lambda one: -one.cpus)
+        results = [program.result() for program in self._programs.values()]
+        return sorted((result for result in results if result.threads), key=lambda program: -program.cpus)
 
 
 @contextmanager
@@ -189,7 +189,7 @@ class _Program:
     def result(self) -> SampledProgram:
         """What was seen so far."""
         threads = [thread for thread, _ in self._threads.values() if thread.watched]
-        threads.sort(key=lambda one: (one.tid != self._pid, -one.cpu))
+        threads.sort(key=lambda thread: (thread.tid != self._pid, -thread.cpu))
         (began, before), (ended, after) = (self._used[0], self._used[-1]) if self._used else ((0.0, 0.0), (0.0, 0.0))
         cpus = (after - before) / (ended - began) if ended > began else 0.0
         of_process = self._pid, self._command, self._ancestors, self._cpus_allowed, self._framework
@@ -245,7 +245,7 @@ class _Program:
     def _polled(self, call: str, arguments: list[int]) -> Activity:
         """What a thread waits for in poll(2), select(2) or epoll_wait(2)."""
         descriptors = {"poll": self._of_poll, "select": self._of_select, "epoll": self._of_epoll}[call](arguments)
-        kinds = {self._kind_of(one) for one in descriptors[:_MOST_POLLED]}
+        kinds = {self._kind_of(descriptor) for descriptor in descriptors[:_MOST_POLLED]}
         return next((kind for kind in _FIRST if kind in kinds), Activity.TIMER)
 
     def _of_poll(self, arguments: list[int]) -> list[int]:
@@ -276,7 +276,7 @@ def interpreter_data(maps: str) -> list[tuple[int, int]]:
     Of the locks, only that of the interpreter (the GIL) is there. The memory without a file behind the writable part of
     a file holds its variables that are zero at the start.
     """
-    found: list[tuple[int, int]] = []
+    ranges: list[tuple[int, int]] = []
     follows = False
     for line in maps.splitlines():
         words = line.split(None, 5)
@@ -284,13 +284,13 @@ def interpreter_data(maps: str) -> list[tuple[int, int]]:
         path = words[5] if len(words) > 5 else ""
         name = path.rpartition("/")[2]
         if "w" in words[1] and name.startswith(("python", "libpython")):
-            found.append((start, end))
+            ranges.append((start, end))
             follows = True
-        elif follows and not path and found[-1][1] == start:
-            found[-1] = found[-1][0], end
+        elif follows and not path and ranges[-1][1] == start:
+            ranges[-1] = ranges[-1][0], end
         else:
             follows = False
-    return found
+    return ranges
 
 
 def _numbers() -> Mapping[int, str]:

@@ -46,7 +46,7 @@ def _as_one_script(texts: Mapping[str, str]) -> str:
                 write(needed)
         passed_on = [names.strip("{} ") for word, names, _ in imports if word == "export"]
         exports = ", ".join([*_EXPORT.findall(text), *passed_on])
-        body = _IMPORT.sub(lambda found: f"const {found[2]} = {_variable(found[3])};", text)
+        body = _IMPORT.sub(lambda match: f"const {match[2]} = {_variable(match[3])};", text)
         body = _EXPORT.sub("", body)
         written[name] = f"const {_variable(name)} = (() => {{\n{body}\nreturn {{ {exports} }};\n}})();\n"
 

@@ -71,7 +71,7 @@ class Channels:
     def fail(self, target: str) -> None:
         """Notes that no connection to the target was possible."""
         if self._addresses:
-            address = next(one for one in self._addresses.known if self._target(one) == target)
+            address = next(address for address in self._addresses.known if self._target(address) == target)
             self._addresses.fail(address)
 
     def discard(self, target: str, channel: "Channel") -> None:

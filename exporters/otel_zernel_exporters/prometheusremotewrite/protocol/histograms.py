@@ -155,11 +155,11 @@ def explicit_buckets(point: HistogramDataPoint) -> tuple[Bounds, list[int]]:
 
 def _by_bucket(exemplars: Exemplars, bounds: Bounds) -> Mapping[int, Exemplars]:
     """The exemplars by the index of their classic bucket."""
-    found: dict[int, Exemplars] = {}
-    for one in exemplars:
-        index = bounds.position(one.value)
-        found[index] = (*found.get(index, ()), one)
-    return found
+    exemplars_: dict[int, Exemplars] = {}
+    for exemplar in exemplars:
+        index = bounds.position(exemplar.value)
+        exemplars_[index] = (*exemplars_.get(index, ()), exemplar)
+    return exemplars_
 
 
 def custom_histogram(point: HistogramDataPoint) -> WrittenHistogram:
@@ -191,7 +191,7 @@ def stale_histogram(grid: Bounds) -> WrittenHistogram:
 
 def write_summary(series: PartedSeries, writes: Writes, point: SummaryDataPoint, sample: tuple[int, int, int]) -> None:
     """Adds a summary. Raises `MalformedPoint`."""
-    values = {one.quantile: one.value for one in point.quantile_values}
+    values = {quantile_value.quantile: quantile_value.value for quantile_value in point.quantile_values}
     if not all(0 <= quantile <= 1 for quantile in values):
         raise MalformedPoint
     quantiles = tuple(sorted(values))

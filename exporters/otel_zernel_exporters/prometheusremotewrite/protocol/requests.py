@@ -25,11 +25,11 @@ class EncodedWrite:
     @property
     def sample_counts(self) -> tuple[int, int, int]:
         """The number of samples with a number, of histograms, and of exemplars."""
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for series, samples in self.entries:
-            found["histograms" if series.is_native else "samples"] += len(samples)
-            found["exemplars"] += sum(len(sample[4]) for sample in samples)
-        return found["samples"], found["histograms"], found["exemplars"]
+            counts["histograms" if series.is_native else "samples"] += len(samples)
+            counts["exemplars"] += sum(len(sample[4]) for sample in samples)
+        return counts["samples"], counts["histograms"], counts["exemplars"]
 
     def delivered(self) -> None:
         """Notes that a server has taken all samples."""

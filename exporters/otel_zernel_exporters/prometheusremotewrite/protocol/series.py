@@ -167,8 +167,8 @@ class Writes:
 
     def remove_twins(self, table: SeriesTable) -> int:
         """Removes native histograms with the labels of numbers in the batch. Returns the number of their samples."""
-        found = self.samples
-        twins = [one for one in found if one.is_native and table.float_twin(one) in found]
+        samples = self.samples
+        twins = [sample for sample in samples if sample.is_native and table.float_twin(sample) in samples]
         return sum(len(self.samples.pop(series)) for series in twins)
 
     def put_in_order(self) -> int:

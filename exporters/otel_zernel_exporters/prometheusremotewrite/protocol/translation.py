@@ -237,11 +237,11 @@ def _exemplars(exemplars: Iterable[Exemplar], time_ms: int) -> remote.Exemplars:
     """The exemplars in the order of time. Those without a time have the time of their point."""
     written = [
         remote.WrittenExemplar(
-            one.time_unix_nano // _NS or time_ms,
-            remote.recorded(float(exemplar_value(one))),
-            tuple(text for pair in sorted(exemplar_labels(one).items()) if pair[1] for text in pair),
+            exemplar.time_unix_nano // _NS or time_ms,
+            remote.recorded(float(exemplar_value(exemplar))),
+            tuple(text for pair in sorted(exemplar_labels(exemplar).items()) if pair[1] for text in pair),
         )
-        for one in exemplars
+        for exemplar in exemplars
     ]
     return tuple(sorted(written))
 
@@ -366,11 +366,11 @@ class Translation:
         key = stream_key(metric, kind, data)
         stream = state.streams.get(key)
         if stream is None:
-            found = MetricStream.of(state.origin, metric, key, self._naming)
-            if reason := "bad_name" if not found.name else "no_temporality" if found.unspecified else "":
+            of = MetricStream.of(state.origin, metric, key, self._naming)
+            if reason := "bad_name" if not of.name else "no_temporality" if of.unspecified else "":
                 self._drop(count, reason)
                 return count
-            stream = state.streams[key] = self._stream(found, kind)
+            stream = state.streams[key] = self._stream(of, kind)
         stream.used = writes.batch
         stream.describe(metric.description.strip())
         if malformed := stream.write(writes, data.data_points, first, now_ms):
@@ -393,7 +393,7 @@ class Translation:
             if state.used == writes.batch and state.origin.target:
                 times[state.target] = max(times.get(state.target, 0), state.time_ms)
         if self._infos is None:
-            self._infos = target_info_labels([one.origin for one in self._origins.values()], target_labels=True)
+            self._infos = target_info_labels([origin.origin for origin in self._origins.values()], target_labels=True)
         for target, time_ms in times.items():
             if time_ms > self._target_times.get(target, 0):
                 self._target_times[target] = time_ms
@@ -418,6 +418,6 @@ class Translation:
                 continue
             for stream in state.streams.values():
                 stream.forget()
-        live = {one.labels for one in self._targets.values() if one.used >= before}
-        self._targets = {target: one for target, one in self._targets.items() if one.labels in live}
+        live = {target.labels for target in self._targets.values() if target.used >= before}
+        self._targets = {target: series for target, series in self._targets.items() if series.labels in live}
         self._target_times = {target: at for target, at in self._target_times.items() if target in self._targets}

@@ -99,7 +99,7 @@ class AcknowledgementLog:
 
     def rewrite(self, finished: Iterable[Range], last: int) -> None:
         """Replaces the log by one with these entries, durably. Raises `OSError`; then the old log stays."""
-        entries = b"".join(_sealed(_ENTRY.pack(*one)) for one in (*finished, (0, last)))
+        entries = b"".join(_sealed(_ENTRY.pack(*range_)) for range_ in (*finished, (0, last)))
         path = self._folder / FILE_NAME
         self._rewrite_at = self._end + _GROWTH  # after a failure, not again at once
         self._folder.mkdir(0o750, exist_ok=True)
@@ -113,7 +113,7 @@ class AcknowledgementLog:
     def add(self, finished: Iterable[Range], last: int) -> None:
         """Writes entries, and those that wait. They wait on if the disk refuses."""
         self._waiting += finished
-        entries = b"".join(_sealed(_ENTRY.pack(*one)) for one in (*merged(self._waiting), (0, last)))
+        entries = b"".join(_sealed(_ENTRY.pack(*range_)) for range_ in (*merged(self._waiting), (0, last)))
         with suppress(OSError):
             self._disk.write(self._opened(), [entries], self._end)
             self._end += len(entries)

@@ -42,14 +42,14 @@ class FileJournal(Journal):
     def __init__(
         self,
         writer: JournalWriter,
-        found: dict[int, StoredRecord],
+        stored: dict[int, StoredRecord],
         damage: tuple[Damage, ...],
         clock: Clock,
         name: str,
     ) -> None:
         """Use `open`. `found` has the stored records by sequence, oldest first. `name` is that of the thread."""
         self.damage = damage
-        self._found = found
+        self._found = stored
         self._writer = writer
         self._clock = clock
         self._loop = asyncio.get_running_loop()
@@ -69,8 +69,8 @@ class FileJournal(Journal):
         """Opens or creates the journal. Raises `OSError` and `UnknownVersion`."""
         with collection_deferred():
             prepared = await run_in_thread(lambda: _prepare(folder, disk or Disk(), limits or JournalLimits()))
-        writer, found, damage = prepared
-        journal = cls(writer, found, damage, clock, f"journal {folder.stem}")
+        writer, stored, damage = prepared
+        journal = cls(writer, stored, damage, clock, f"journal {folder.stem}")
         journal._thread.start()
         return journal
 
@@ -137,7 +137,7 @@ class FileJournal(Journal):
         self._acknowledge()
         if appends:
             begun = time.perf_counter()
-            results = self._writer.append([one.record for one in appends])
+            results = self._writer.append([append.record for append in appends])
             self._pause = min((time.perf_counter() - begun) / 4, 0.001) if len(appends) > 1 else 0.0
             self._answer(appends, results)
         elif self._writer.problem and self._clock.monotonic() >= self._trial_at:

@@ -102,7 +102,7 @@ class RecordHeader:
         fields = data[: _RECORD.size]
         if len(data) != RECORD_HEADER_SIZE or data[_RECORD.size :] != _CHECKSUM.pack(crc32(fields)):
             return None
-        found, length, items, signal, checksum, sequence, time_ns = _RECORD.unpack(fields)
-        if found != marker or signal >= len(SIGNALS):
+        mark, length, items, signal, checksum, sequence, time_ns = _RECORD.unpack(fields)
+        if mark != marker or signal >= len(SIGNALS):
             return None
         return cls(sequence, SIGNALS[signal], items, length, time_ns, checksum)

@@ -18,7 +18,7 @@ def merged(ranges: Iterable[Range]) -> list[Range]:
 
 def of(sequences: Iterable[int]) -> list[Range]:
     """The ranges of single sequences."""
-    return merged((one, one) for one in sequences)
+    return merged((sequence, sequence) for sequence in sequences)
 
 
 def without(whole: Range, ranges: Iterable[Range]) -> Iterator[Range]:

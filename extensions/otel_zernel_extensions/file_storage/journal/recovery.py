@@ -51,7 +51,7 @@ class SegmentScan:
     def lost_bytes(self) -> int:
         """Bytes in which no record was found."""
         torn = 0 if self.torn_at is None else self.size - self.torn_at
-        return self.unreadable + torn + sum(one.length for one in self.changed)
+        return self.unreadable + torn + sum(record.length for record in self.changed)
 
 
 def scan(path: Path, disk: Disk) -> SegmentScan:
@@ -90,12 +90,12 @@ def _scan_records(reader: "_Reader", result: SegmentScan, marker: bytes) -> None
                 result.changed.append(record)
             at = data + record.length
             continue
-        found = reader.find(marker, at + 1)
-        if found == reader.size and (record or reader.is_torn(at)):
+        find = reader.find(marker, at + 1)
+        if find == reader.size and (record or reader.is_torn(at)):
             result.torn_at = at
             return
-        result.unreadable += found - at
-        at = found
+        result.unreadable += find - at
+        at = find
 
 
 class _Reader:
@@ -142,8 +142,8 @@ class _Reader:
         """Where the next marker begins; the size of the file if there is none."""
         while start + len(marker) <= self.size:
             piece = self.read(start, min(_PIECE, self.size - start))
-            if (found := piece.find(marker)) >= 0:
-                return start + found
+            if (at := piece.find(marker)) >= 0:
+                return start + at
             if len(piece) < len(marker):
                 break  # the file became shorter meanwhile
             start += len(piece) - len(marker) + 1
@@ -180,11 +180,11 @@ class Recovered:
 def recover(folder: Path, disk: Disk) -> Recovered:
     """Reads a journal. A collector may write it meanwhile. Raises `OSError` and `UnknownVersion`."""
     before = Acknowledged.read(folder)
-    scans = sorted(_scans(folder, disk), key=lambda one: one.first)
+    scans = sorted(_scans(folder, disk), key=lambda scan: scan.first)
     after = Acknowledged.read(folder)  # finds the segments that were deleted in the meantime
     finished = merged(before.finished + after.finished)
     segments, records = _live(scans, finished, disk)
-    last = max(before.last, *(_last(one) for one in scans), 0)
+    last = max(before.last, *(_last(scan) for scan in scans), 0)
     damage = (*_missing_log(after, scans), *_lost(scans, finished, last, complete=before.complete and after.complete))
     return Recovered(scans, segments, records, last, damage)
 
@@ -205,12 +205,12 @@ def _live(
     records: dict[int, StoredRecord] = {}
     segments = []
     gone = _Members(finished)
-    for one in scans:
-        if one.header is None:
+    for scan in scans:
+        if scan.header is None:
             continue
-        segment = SegmentFile(one.path, one.header, one.size, disk)
+        segment = SegmentFile(scan.path, scan.header, scan.size, disk)
         segments.append(segment)
-        for header, offset in one.intact:
+        for header, offset in scan.intact:
             if header.sequence in records or header.sequence in gone:
                 continue
             segment.live.add(header.sequence)
@@ -243,10 +243,10 @@ class _Members:
         return self._at < len(self._ranges) and self._ranges[self._at][0] <= sequence
 
 
-def _last(one: SegmentScan) -> int:
+def _last(scan: SegmentScan) -> int:
     """The last sequence that the segment is known to have used."""
-    seen = [header.sequence for header, _ in one.intact] + [header.sequence for header in one.changed]
-    return max(seen, default=one.first - 1)
+    seen = [header.sequence for header, _ in scan.intact] + [header.sequence for header in scan.changed]
+    return max(seen, default=scan.first - 1)
 
 
 def _missing_log(log: Acknowledged, scans: Sequence[SegmentScan]) -> Iterator[Damage]:
@@ -257,25 +257,25 @@ def _missing_log(log: Acknowledged, scans: Sequence[SegmentScan]) -> Iterator[Da
 
 def _lost(scans: list[SegmentScan], finished: list[Range], last: int, *, complete: bool) -> Iterator[Damage]:
     """The records that are neither in a segment nor finished. Without a complete log, only those within segments."""
-    known = merged([*finished, *of(header.sequence for one in scans for header, _ in one.intact)])
+    known = merged([*finished, *of(header.sequence for scan in scans for header, _ in scan.intact)])
     if complete:
         first = scans[0].first if scans else last + 1
         if lost := count(without((1, first - 1), known)):
             yield Damage(lost, 0, "segment files are missing", lost, lost)
     ends = [following.first - 1 for _, following in pairwise(scans)] + [last]
-    for one, end in zip(scans, ends, strict=False):  # without scans, there is an end too many
-        span = (one.first, end if complete else min(end, _last(one)))
-        yield from _lost_in(one, list(without(span, known)))
+    for scan, end in zip(scans, ends, strict=False):  # without scans, there is an end too many
+        span = (scan.first, end if complete else min(end, _last(scan)))
+        yield from _lost_in(scan, list(without(span, known)))
 
 
-def _lost_in(one: SegmentScan, missing: list[Range]) -> Iterator[Damage]:
+def _lost_in(scan: SegmentScan, missing: list[Range]) -> Iterator[Damage]:
     lost = count(missing)
     if not lost:
-        if one.torn_at is not None:
-            yield Damage(0, one.size - one.torn_at, f"{one.path.name} ended with an unfinished record")
+        if scan.torn_at is not None:
+            yield Damage(0, scan.size - scan.torn_at, f"{scan.path.name} ended with an unfinished record")
         return
-    readable = [header for header in one.changed if any(a <= header.sequence <= b for a, b in missing)]
+    readable = [header for header in scan.changed if any(a <= header.sequence <= b for a, b in missing)]
     unknown = lost - len(readable)
     items = sum(header.items for header in readable) + unknown
-    reason = f"{one.path.name} was changed on the disk" if one.lost_bytes else f"{one.path.name} is incomplete"
-    yield Damage(lost, one.lost_bytes, reason, items, unknown)
+    reason = f"{scan.path.name} was changed on the disk" if scan.lost_bytes else f"{scan.path.name} is incomplete"
+    yield Damage(lost, scan.lost_bytes, reason, items, unknown)

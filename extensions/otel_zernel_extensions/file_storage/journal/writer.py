@@ -64,15 +64,17 @@ class JournalWriter:
 
     def start(self, recovered: Recovered) -> None:
         """Puts the folder in order, as far as the disk lets it."""
-        for one in recovered.scans:
+        for scan in recovered.scans:
             with suppress(OSError):
-                if one.header is None and one.size <= SEGMENT_HEADER_SIZE:
-                    one.path.unlink()
-                elif one.header is None:
-                    one.path.rename(one.path.with_suffix(".damaged"))
-        for segment, one in zip(recovered.segments, (one for one in recovered.scans if one.header), strict=True):
-            if one.torn_at is not None:
-                segment.truncate(one.torn_at)
+                if scan.header is None and scan.size <= SEGMENT_HEADER_SIZE:
+                    scan.path.unlink()
+                elif scan.header is None:
+                    scan.path.rename(scan.path.with_suffix(".damaged"))
+        for segment, segment_scan in zip(
+            recovered.segments, (scan for scan in recovered.scans if scan.header), strict=True
+        ):
+            if segment_scan.torn_at is not None:
+                segment.truncate(segment_scan.torn_at)
         self._log.start(recovered.finished, self._last)
         self._delete_finished()
 
@@ -89,8 +91,8 @@ class JournalWriter:
         """As many records as fit into the segment, at least one."""
         room = self._limits.segment - (self._active.size if self._active else SEGMENT_HEADER_SIZE)
         count = 0
-        for one in new[:_LARGEST_GROUP]:
-            room -= encoded_size(one.data)
+        for record in new[:_LARGEST_GROUP]:
+            room -= encoded_size(record.data)
             if room < 0:
                 break
             count += 1
@@ -101,11 +103,11 @@ class JournalWriter:
 
     def _append_group(self, group: Sequence[NewRecord]) -> list[StoredRecord | StorageFailed]:
         try:
-            self._check(sum(encoded_size(one.data) for one in group))
+            self._check(sum(encoded_size(record.data) for record in group))
             stored = self._store(group)
         except (OSError, StorageFailed) as error:
             if len(group) > 1:  # some of them may fit
-                return [result for one in group for result in self._append_group([one])]
+                return [result for record in group for result in self._append_group([record])]
             return [self._refused(group[0], error)]
         self.problem = None
         self._refused_size = 0
@@ -153,11 +155,18 @@ class JournalWriter:
             self._rewrite_log()
         segment = self._active = self._active or self._new_segment()
         headers = [
-            RecordHeader(sequence, one.signal, min(one.items, _MOST_ITEMS), len(one.data), one.time_ns, crc32(one.data))
-            for sequence, one in enumerate(group, self._last + 1)
+            RecordHeader(
+                sequence,
+                record.signal,
+                min(record.items, _MOST_ITEMS),
+                len(record.data),
+                record.time_ns,
+                crc32(record.data),
+            )
+            for sequence, record in enumerate(group, self._last + 1)
         ]
         try:
-            segment.write(encoded(headers, (one.data for one in group), segment.header.marker))
+            segment.write(encoded(headers, (record.data for record in group), segment.header.marker))
             if self._limits.fsync:
                 segment.sync()
         except OSError as error:
@@ -168,16 +177,23 @@ class JournalWriter:
 
     def _stored(self, segment: SegmentFile, headers: Iterable[RecordHeader]) -> list[StoredRecord]:
         records = []
-        for one in headers:
+        for header in headers:
             offset = segment.size + RECORD_HEADER_SIZE
             records.append(
                 StoredRecord(
-                    one.sequence, one.signal, one.items, one.length, one.time_ns, segment, offset, one.checksum
+                    header.sequence,
+                    header.signal,
+                    header.items,
+                    header.length,
+                    header.time_ns,
+                    segment,
+                    offset,
+                    header.checksum,
                 )
             )
-            segment.size = offset + one.length
-            segment.live.add(one.sequence)
-            self._last = one.sequence
+            segment.size = offset + header.length
+            segment.live.add(header.sequence)
+            self._last = header.sequence
         return records
 
     def _is_cut(self, segment: SegmentFile) -> bool:
@@ -236,7 +252,11 @@ class JournalWriter:
 
     def _delete_finished(self, *, under_pressure: bool = False) -> bool:
         """Deletes the segments without live records: the active one too, if room is needed. Whether there was one."""
-        done = [one for one in self._segments if not one.live and (under_pressure or one is not self._active)]
+        done = [
+            segment
+            for segment in self._segments
+            if not segment.live and (under_pressure or segment is not self._active)
+        ]
         if not done:
             return False
         self._log.sync()  # else, after a power failure, the records would count as lost

@@ -27,9 +27,9 @@ def written_cursor(key: Key, mark: bytes) -> str:
 def read_cursor(text: str, mark: bytes) -> Key:
     """The key in a cursor. Raises `ParameterError` for other text, and for the cursor of another query."""
     try:
-        series, time, found = _LAYOUT.unpack(urlsafe_b64decode(text.encode("ascii")))
+        series, time, found_mark = _LAYOUT.unpack(urlsafe_b64decode(text.encode("ascii")))
     except (ValueError, struct.error):
         wrong("cursor", "cursor is not one that this server made; use next_cursor of an answer")
-    if found != mark:
+    if found_mark != mark:
         wrong("cursor", "cursor belongs to a query with other filters; keep all other parameters, or begin without it")
     return series, time

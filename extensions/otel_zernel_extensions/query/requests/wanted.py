@@ -57,22 +57,22 @@ def wanted_format(parameters: Parameters, accepted: str) -> str | None:
         return "json"
     names = {"text/csv": "csv", "application/vnd.apache.arrow.stream": "arrow", "application/json": "json"}
     names |= {"*/*": "json", "application/*": "json", "text/*": "csv"}
-    for quality, kind in sorted(_accepted(accepted), key=lambda one: -one[0]):
+    for quality, kind in sorted(_accepted(accepted), key=lambda choice: -choice[0]):
         if quality > 0 and kind in names:
             return names[kind]
     return None
 
 
 def _accepted(header: str) -> list[tuple[float, str]]:
-    found = []
+    choices = []
     for part in header.split(",")[:50]:
         kind, *options = [piece.strip().lower() for piece in part.split(";")]
-        text = next((one[2:] for one in options if one.startswith("q=")), "1")
+        text = next((option[2:] for option in options if option.startswith("q=")), "1")
         try:
-            found.append((float(text), kind))
+            choices.append((float(text), kind))
         except ValueError:
             continue
-    return found
+    return choices
 
 
 @dataclass(slots=True, frozen=True)

@@ -39,13 +39,13 @@ _ADVICE: Final = {
 
 def sentence(error: ValidationError, fields: Mapping[str, Mapping[str, Any]]) -> str:
     """The first mistakes, each with its place. `fields` has the fields of each object, by its place."""
-    found = error.errors(include_url=False, include_input=False)
+    errors = error.errors(include_url=False, include_input=False)
     parts = []
-    for one in found[:_MOST]:
-        *parents, last = ["", *map(str, one["loc"])]
+    for error_ in errors[:_MOST]:
+        *parents, last = ["", *map(str, error_["loc"])]
         place = visible(".".join([*parents, last]).lstrip("."))[:100] or "the body"
         known = fields.get(".".join(parents).lstrip("."), {})
-        parts.append(f"{place}: {_advice(one['type'], str(one['msg']), known)}")
+        parts.append(f"{place}: {_advice(error_['type'], str(error_['msg']), known)}")
     return "; ".join(parts)
 
 
@@ -80,8 +80,8 @@ _ID: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
 _SIZE: Final = re.compile(r"(\d{1,15})(|[KMGT]i?)B?")
-_UNITS: Final[dict[str, int]] = {"": 1, **{f"{one}i": 1 << 10 * n for n, one in enumerate("KMGT", 1)}}
-_UNITS_OF_TEN: Final[dict[str, int]] = {one: 1000**n for n, one in enumerate("KMGT", 1)}
+_UNITS: Final[dict[str, int]] = {"": 1, **{f"{unit}i": 1 << 10 * n for n, unit in enumerate("KMGT", 1)}}
+_UNITS_OF_TEN: Final[dict[str, int]] = {unit: 1000**n for n, unit in enumerate("KMGT", 1)}
 
 
 class RequestedLimits(BaseModel):
@@ -168,25 +168,25 @@ def spec_of(body: bytes, key: str | None) -> TaskSpec:
     if key is not None and not _KEY.fullmatch(key):
         raise ApiError(400, "Idempotency-Key must have 1 to 255 printable ASCII characters without spaces")
     try:
-        found = RequestedTask.model_validate(_json(body))
+        model_validate = RequestedTask.model_validate(_json(body))
     except ValidationError as error:
         raise ApiError(400, sentence(error, _FIELDS)) from error
-    if found.id and key is not None:
+    if model_validate.id and key is not None:
         raise ApiError(400, "send id or Idempotency-Key, not both: each names the task")
-    _check_size(found)
+    _check_size(model_validate)
     return TaskSpec(
-        id=found.id or _id_of(key),
-        command=(*found.command,),
-        name=found.name,
-        env=found.env,
-        working_dir=found.working_dir,
-        limits=TaskLimits(**found.limits.model_dump()),
+        id=model_validate.id or _id_of(key),
+        command=(*model_validate.command,),
+        name=model_validate.name,
+        env=model_validate.env,
+        working_dir=model_validate.working_dir,
+        limits=TaskLimits(**model_validate.limits.model_dump()),
     )
 
 
 def header(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> str | None:
     """The value of a header. Raises `ApiError` if it stands twice."""
-    values = [value for one, value in headers if one == name]
+    values = [value for key, value in headers if key == name]
     if len(values) > 1:
         raise ApiError(400, f"{name.decode()} must stand once")
     return values[0].decode("latin-1") if values else None
@@ -268,10 +268,10 @@ def _duration(text: str) -> float:
 
 
 def _statuses(text: str) -> list[Status]:
-    wanted = [one for one in text.split(",") if one]
-    if unknown := [one for one in wanted if one not in STATUSES]:
+    wanted = [part for part in text.split(",") if part]
+    if unknown := [status for status in wanted if status not in STATUSES]:
         raise ApiError(400, f"{visible(unknown[0])[:50]} is no status; use {', '.join(STATUSES)}")
-    return [one for one in STATUSES if one in wanted]
+    return [status for status in STATUSES if status in wanted]
 
 
 def _whole(query: Mapping[str, str], name: str, default: int | None, least: int, most: int) -> int | None:

@@ -205,7 +205,7 @@ def rendered(task: StoredTask) -> dict[str, Any]:
     """The task for clients. Unknown fields are left out."""
     spec, limits = task.spec, task.spec.limits
     asked = {"cpu": limits.cpu, "memory": limits.memory, "gpus": limits.gpus or None, "time": limits.time}
-    found = {
+    fields = {
         "id": spec.id,
         "name": spec.name or None,
         "status": task.status,
@@ -221,4 +221,4 @@ def rendered(task: StoredTask) -> dict[str, Any]:
         "working_dir": spec.working_dir,
         "limits": {name: value for name, value in asked.items() if value is not None} or None,
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in fields.items() if value is not None}

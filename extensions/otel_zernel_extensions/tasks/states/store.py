@@ -143,20 +143,20 @@ class TaskStore:
             "ORDER BY number DESC LIMIT ?",
             (*wanted, before if before is not None else 1 << 62, size + 1),
         )
-        found: list[StoredTask] = []
+        tasks: list[StoredTask] = []
         last, length = None, 0
         for number, version, spec, state in rows:
             length += len(spec)
-            if len(found) == size or (found and length > _LONGEST_PAGE):
-                return found, last
-            found.append(_task(version, spec, state))
+            if len(tasks) == size or (tasks and length > _LONGEST_PAGE):
+                return tasks, last
+            tasks.append(_task(version, spec, state))
             last = number
-        return found, None
+        return tasks, None
 
     def counts(self) -> Mapping[Status, int]:
         """The number of stored tasks by state."""
-        found = self._open_connection.execute("SELECT status, count(*) FROM tasks GROUP BY status").fetchall()
-        return dict.fromkeys(STATUSES, 0) | dict(found)
+        fetchall = self._open_connection.execute("SELECT status, count(*) FROM tasks GROUP BY status").fetchall()
+        return dict.fromkeys(STATUSES, 0) | dict(fetchall)
 
     def expired(self, ended_before: float, most_kept: int, size: int) -> list[StoredTask]:
         """At most `size` ended tasks: those whose ends were stored before that time, or that are beyond `most_kept`."""
@@ -169,7 +169,7 @@ class TaskStore:
 
     def delete(self, id_: str) -> bool:
         """Deletes an ended task. False if there is none with this id."""
-        finals = ",".join(f"'{one}'" for one in sorted(FINAL))
+        finals = ",".join(f"'{status}'" for status in sorted(FINAL))
         with self._writing() as connection:
             done = connection.execute(f"DELETE FROM tasks WHERE id = ? AND status IN ({finals})", (id_,))  # noqa: S608
         return bool(done.rowcount == 1)

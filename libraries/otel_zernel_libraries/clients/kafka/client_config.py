@@ -80,7 +80,7 @@ def check_topic(name: str) -> str:
 
 def _brokers(value: object) -> object:
     """A list; one text may have several brokers, separated by commas."""
-    return [one.strip() for one in value.split(",")] if isinstance(value, str) else value
+    return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
 
 
 class MetadataRetryConfig(Section):

@@ -153,10 +153,10 @@ class MessageProducer:
         if producer is None:
             raise Retryable("the producer is closed")
         try:
-            found = await asyncio.to_thread(producer.list_topics, topic, within)
+            metadata = await asyncio.to_thread(producer.list_topics, topic, within)
         except KafkaException as error:
             raise Retryable(f"cannot list the partitions of {topic}: {kafka_reason(error.args[0])}") from error
-        return len(found.topics[topic].partitions)
+        return len(metadata.topics[topic].partitions)
 
     # In the thread of the client.
 

@@ -24,12 +24,12 @@ def token_source(config: KafkaClientConfig, context: Context) -> GetToken | None
     if sasl is None or sasl.oauthbearer_token_source is None:
         return None
     setting = f"{context.path}::auth::sasl::oauthbearer_token_source"
-    found = client_authenticator(AuthConfig(authenticator=sasl.oauthbearer_token_source), context, setting)
-    if found is None:
+    authenticator = client_authenticator(AuthConfig(authenticator=sasl.oauthbearer_token_source), context, setting)
+    if authenticator is None:
         return None
 
     def token(_: str) -> tuple[str, float]:
-        header = found.headers().get("authorization", "")
+        header = authenticator.headers().get("authorization", "")
         if not header.lower().startswith(_BEARER):
             raise ValueError("the extension has no bearer token")
         text = header[len(_BEARER) :].strip()

@@ -98,10 +98,10 @@ class Collection:
 
     async def _list(self) -> None:
         items, version = await list_all(self._client, self._path, self._selection)
-        found = {str((one.get("metadata") or {}).get(self._key)): one for one in items}
-        for name in [name for name in self._items if name not in found]:
+        listed = {str((item.get("metadata") or {}).get(self._key)): item for item in items}
+        for name in [name for name in self._items if name not in listed]:
             self._forget(name)
-        for name, item in found.items():
+        for name, item in listed.items():
             self._know(name, item)
         self._version = version
         self._found(None)
@@ -168,9 +168,9 @@ async def list_all(client: JsonClient, path: str, selection: Selection) -> tuple
             continue
         if not answer.ok:
             raise unavailable(answer, f"list {path}")
-        if not isinstance(found := answer.body.get("items"), list):
+        if not isinstance(page := answer.body.get("items"), list):
             raise NoAnswer(f"the list of {path} is not an answer of Kubernetes")
-        items += found
+        items += page
         metadata: Mapping[str, Any] = answer.body.get("metadata") or {}
         if not metadata.get("continue"):
             return items, str(metadata.get("resourceVersion") or "")

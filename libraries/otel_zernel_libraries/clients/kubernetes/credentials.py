@@ -51,7 +51,7 @@ def of_kubeconfig(file: Path, context: str | None, setting: str) -> ClusterAcces
     chosen = _named(content, "contexts", "context", name, f"{key}: {file}")
     cluster = _named(content, "clusters", "cluster", chosen.get("cluster"), f"{key}: {file}")
     user = _named(content, "users", "user", chosen.get("user"), f"{key}: {file}")
-    if unsupported := next((one for one in _UNSUPPORTED if one in user), None):
+    if unsupported := next((key for key in _UNSUPPORTED if key in user), None):
         raise CannotStart(
             f"{key}: {file} uses {unsupported}, which is not supported; use a token or a client certificate"
         )
@@ -101,10 +101,10 @@ def _parsed(file: Path, key: str) -> Mapping[str, Any]:
 
 
 def _named(content: Mapping[str, Any], place: str, kind: str, name: object, where: str) -> Mapping[str, Any]:
-    for one in content.get(place) or ():
-        if isinstance(one, Mapping) and one.get("name") == name and isinstance(one.get(kind), Mapping):
-            found: Mapping[str, Any] = one[kind]
-            return found
+    for entry in content.get(place) or ():
+        if isinstance(entry, Mapping) and entry.get("name") == name and isinstance(entry.get(kind), Mapping):
+            content_: Mapping[str, Any] = entry[kind]
+            return content_
     raise CannotStart(f"{where} has no {kind} named {name!r}")
 
 

@@ -35,9 +35,9 @@ def negotiate(accept: str, *, openmetrics: bool = True) -> Format:
     """
     best, best_weight = Format(), 0.0
     for media_range in accept.split(","):
-        found = _format(media_range)
-        if found and (openmetrics or not found[0].openmetrics) and found[1] > best_weight:
-            best, best_weight = found
+        offered = _format(media_range)
+        if offered and (openmetrics or not offered[0].openmetrics) and offered[1] > best_weight:
+            best, best_weight = offered
     return best
 
 

@@ -65,9 +65,9 @@ def family_messages(
         return _delimited(start, _metrics(series, send_timestamps))
     # Some releases of Prometheus look at the first series of a message to see whether all have native buckets.
     groups: dict[bool, list[bytes]] = {True: [], False: []}
-    for one in cast("Iterable[HistogramSeries]", series):
-        is_native, body = _histogram(one, native)
-        groups[is_native].append(_metric(one, _HISTOGRAM, body, send_timestamps))
+    for histogram in cast("Iterable[HistogramSeries]", series):
+        is_native, body = _histogram(histogram, native)
+        groups[is_native].append(_metric(histogram, _HISTOGRAM, body, send_timestamps))
     return b"".join(_delimited(start, metrics) for metrics in groups.values() if metrics)
 
 
@@ -85,16 +85,16 @@ def _delimited(head: bytes, metrics: Iterable[bytes]) -> bytes:
 
 def _metrics(series: Iterable[ExposedSeries], send_timestamps: bool) -> Iterator[bytes]:
     pack = _VALUE.pack
-    for one in series:
-        if isinstance(one, SummarySeries):
-            yield _metric(one, _SUMMARY, _summary(one), send_timestamps)
-        elif isinstance(one, CounterSeries) and (send_timestamps or one.exemplar):
-            yield _metric(one, _COUNTER, _counter(one), send_timestamps)
-        elif isinstance(one, NumberSeries):
+    for series_ in series:
+        if isinstance(series_, SummarySeries):
+            yield _metric(series_, _SUMMARY, _summary(series_), send_timestamps)
+        elif isinstance(series_, CounterSeries) and (send_timestamps or series_.exemplar):
+            yield _metric(series_, _COUNTER, _counter(series_), send_timestamps)
+        elif isinstance(series_, NumberSeries):
             if send_timestamps:
-                yield _metric(one, _GAUGE, bytes([_VALUE_TAG]) + pack(one.value), send_timestamps)
+                yield _metric(series_, _GAUGE, bytes([_VALUE_TAG]) + pack(series_.value), send_timestamps)
             else:
-                yield (one.encoded or _number_head(one)) + pack(one.value)
+                yield (series_.encoded or _number_head(series_)) + pack(series_.value)
 
 
 def _number_head(series: NumberSeries) -> bytes:
@@ -179,7 +179,7 @@ def _add_native(message: "HistogramMessage", series: ExponentialHistogramSeries)
         for offset, length in side.spans:
             spans.add(offset=offset, length=length)
         deltas.extend(side.deltas)
-    message.exemplars.extend(_exemplar(one) for one in series.exemplars.values() if one.time_unix_nano)
+    message.exemplars.extend(_exemplar(exemplar) for exemplar in series.exemplars.values() if exemplar.time_unix_nano)
     return True
 
 
@@ -214,4 +214,4 @@ def labels_of_text(text: str) -> Mapping[str, str]:
 
 
 def _unescaped(text: str) -> str:
-    return _ESCAPED.sub(lambda found: "\n" if found[1] == "n" else found[1], text) if "\\" in text else text
+    return _ESCAPED.sub(lambda match: "\n" if match[1] == "n" else match[1], text) if "\\" in text else text

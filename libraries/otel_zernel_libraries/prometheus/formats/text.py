@@ -22,24 +22,24 @@ def header(name: str, type_: str, help_: str, unit: str, format_: Format) -> str
 
 def sample_lines(series: Iterable[ExposedSeries], type_: str, format_: Format, *, send_timestamps: bool) -> list[str]:
     """The samples of a family. A line is a prefix, kept as text, and the current value."""
-    if send_timestamps or (format_.openmetrics and any(one.has_exemplars for one in series)):
+    if send_timestamps or (format_.openmetrics and any(series_.has_exemplars for series_ in series)):
         return list(_lines_with_extras(series, format_, send_timestamps))
     if type_ in ("gauge", "counter"):
         numbers = cast("Iterable[NumberSeries]", series)
-        if math.isfinite(sum([one.value for one in numbers])):
-            return [f"{one.prefix}{one.value!r}\n" for one in numbers]
-        return [f"{one.prefix}{number_text(one.value)}\n" for one in numbers]
+        if math.isfinite(sum([number.value for number in numbers])):
+            return [f"{number.prefix}{number.value!r}\n" for number in numbers]
+        return [f"{number.prefix}{number_text(number.value)}\n" for number in numbers]
     if type_ == "histogram":
         histograms = cast("Iterable[HistogramSeries]", series)
-        return [line for one in histograms for line in one.lines(openmetrics=format_.openmetrics)]
-    samples = (sample for one in series for sample in one.samples(openmetrics=format_.openmetrics))
+        return [line for histogram in histograms for line in histogram.lines(openmetrics=format_.openmetrics)]
+    samples = (sample for series_ in series for sample in series_.samples(openmetrics=format_.openmetrics))
     return [f"{prefix}{number_text(value)}\n" for prefix, value, _ in samples]
 
 
 def _lines_with_extras(series: Iterable[ExposedSeries], format_: Format, send_timestamps: bool) -> Iterator[str]:
-    for one in series:
-        time = f" {_timestamp(one.time, format_)}" if send_timestamps and one.time else ""
-        for prefix, value, exemplar in one.samples(openmetrics=format_.openmetrics):
+    for series_ in series:
+        time = f" {_timestamp(series_.time, format_)}" if send_timestamps and series_.time else ""
+        for prefix, value, exemplar in series_.samples(openmetrics=format_.openmetrics):
             suffix = _exemplar_text(exemplar) if exemplar is not None and format_.openmetrics else ""
             yield f"{prefix}{number_text(value)}{time}{suffix}\n"
 

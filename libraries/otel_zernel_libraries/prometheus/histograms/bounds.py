@@ -77,10 +77,10 @@ _in_use: WeakValueDictionary[tuple[float, ...], Bounds] = WeakValueDictionary()
 
 def bounds_of(values: tuple[float, ...]) -> Bounds:
     """The object of these bounds. It is shared, because the text of the labels takes most of a histogram's memory."""
-    found = _in_use.get(values)
-    if found is None:
-        found = _in_use[values] = Bounds(values)
-    return found
+    shared = _in_use.get(values)
+    if shared is None:
+        shared = _in_use[values] = Bounds(values)
+    return shared
 
 
 def ascending(values: Sequence[float]) -> bool:

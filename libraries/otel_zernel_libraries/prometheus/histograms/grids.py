@@ -37,9 +37,9 @@ _SECONDS = (Octaves(-20, -10, 1), Octaves(-10, 4, 2), Octaves(4, 12, 1))
 _BYTES = (Octaves(10, 40, 1),)
 _UNITS: dict[str, tuple[Octaves, ...]] = {
     "s": _SECONDS,
-    "ms": tuple(one.times(10) for one in _SECONDS),
-    "us": tuple(one.times(20) for one in _SECONDS),
-    "ns": tuple(one.times(30) for one in _SECONDS),
+    "ms": tuple(bound.times(10) for bound in _SECONDS),
+    "us": tuple(bound.times(20) for bound in _SECONDS),
+    "ns": tuple(bound.times(30) for bound in _SECONDS),
     "By": _BYTES,
     "By/s": _BYTES,
     "1": (Octaves(-10, 0, 2), Octaves(0, 10, 1)),
@@ -56,7 +56,7 @@ _OTHERS = (Octaves(-10, 30, 1),)
 def default_bounds(unit: str) -> Bounds:
     """The bounds of histograms with this UCUM unit: zero, then powers of two with subdivisions."""
     octaves = _UNITS.get(unit, _OTHERS)
-    return bounds_of((0.0, *sorted({value for one in octaves for value in one.edges()})))
+    return bounds_of((0.0, *sorted({value for octave in octaves for value in octave.edges()})))
 
 
 def fixed_bounds(_name: str, unit: str) -> tuple[float, ...]:

@@ -55,7 +55,7 @@ class Dispatcher:
                 finally:
                     self._remember(served)
         finally:  # a receiver leaves its routes because it is cancelled
-            for request in [one for one in self.running if any(one.route is route for route in served)]:
+            for request in [request for request in self.running if any(request.route is route for route in served)]:
                 request.leave()
 
     def _remember(self, routes: Iterable[Route]) -> None:

@@ -60,7 +60,7 @@ class Route:
 
     def __post_init__(self) -> None:
         segments = self.path.split("/")
-        fits = [_SEGMENT.fullmatch(one) for one in segments[:-1]]
+        fits = [_SEGMENT.fullmatch(segment) for segment in segments[:-1]]
         last = _SEGMENT.fullmatch(segments[-1]) or _REST.fullmatch(segments[-1])
         if segments[0] or len(segments) < 2 or not all(fits) or not last:
             raise ValueError(f"not a path of a route: {self.path!r}")

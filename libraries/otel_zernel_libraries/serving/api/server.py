@@ -40,7 +40,7 @@ def api_server(id_: str, context: Context, setting: str) -> ApiServer:
 
     Raises `CannotStart` if the extension is not enabled, or serves no routes.
     """
-    found = context.extension(id_)
-    if not isinstance(found, ApiServer):
+    extension = context.extension(id_)
+    if not isinstance(extension, ApiServer):
         raise CannotStart(f"{setting}: extension {id_} serves no API; name an extension of type api")
-    return found
+    return extension

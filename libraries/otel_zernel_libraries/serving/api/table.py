@@ -66,10 +66,10 @@ class RouteTable:
         """Has the routes while it is entered. Raises `CannotStart` if another owner has one of the paths."""
         added = [*routes]
         for route in added:
-            other = self._entries.get(route.shape)
-            if other and other.owner != owner:
+            entry = self._entries.get(route.shape)
+            if entry and entry.owner != owner:
                 raise CannotStart(
-                    f"{owner}: {other.owner} already serves {route.path} on this API; remove one of the two, "
+                    f"{owner}: {entry.owner} already serves {route.path} on this API; remove one of the two, "
                     "or give it an api extension of its own"
                 )
         try:
@@ -85,52 +85,54 @@ class RouteTable:
         if _is_unsafe(raw_path):
             return Match(None)
         for entry in self._ordered:
-            if found := entry.pattern.fullmatch(raw_path):
-                return _match(entry, kind, "GET" if method == "HEAD" else method, found)
+            if path_match := entry.pattern.fullmatch(raw_path):
+                return _match(entry, kind, "GET" if method == "HEAD" else method, path_match)
         return Match(None)
 
     def _add(self, owner: str, route: Route) -> None:
         entry = self._entries.get(route.shape)
         if not entry:
             entry = self._entries[route.shape] = _Entry(owner, _pattern(route.path), _order(route.path), [])
-            self._ordered = sorted(self._entries.values(), key=lambda one: one.order)
-        for other in entry.routes:
-            if other.kind == route.kind and (route.kind == "websocket" or {*other.methods} & {*route.methods}):
+            self._ordered = sorted(self._entries.values(), key=lambda entry: entry.order)
+        for known in entry.routes:
+            if known.kind == route.kind and (route.kind == "websocket" or {*known.methods} & {*route.methods}):
                 raise ValueError(f"{owner} has {route.path} twice")
         entry.routes.append(route)
 
     def _remove(self, route: Route) -> None:
         entry = self._entries.get(route.shape)
-        if not entry or not any(one is route for one in entry.routes):
+        if not entry or not any(known is route for known in entry.routes):
             return
-        entry.routes[:] = [one for one in entry.routes if one is not route]
+        entry.routes[:] = [known for known in entry.routes if known is not route]
         if not entry.routes:
             del self._entries[route.shape]
             self._ordered.remove(entry)
 
 
-def _match(entry: _Entry, kind: str, method: str, found: re.Match[bytes]) -> Match:
-    routes = [one for one in entry.routes if one.kind == kind and (kind == "websocket" or method in one.methods)]
-    methods = tuple(dict.fromkeys(name for one in entry.routes if one.kind == "http" for name in one.methods))
-    has_websocket = any(one.kind == "websocket" for one in entry.routes)
+def _match(entry: _Entry, kind: str, method: str, path_match: re.Match[bytes]) -> Match:
+    routes = [
+        route for route in entry.routes if route.kind == kind and (kind == "websocket" or method in route.methods)
+    ]
+    methods = tuple(dict.fromkeys(name for route in entry.routes if route.kind == "http" for name in route.methods))
+    has_websocket = any(route.kind == "websocket" for route in entry.routes)
     if not routes:
         return Match(None, path=entry.routes[0].path, methods=methods, has_websocket=has_websocket)
     (route,) = routes
     names = (name for name, _ in _PARAMETER.findall(route.path))
-    values = (unquote_to_bytes(value).decode("utf-8", "replace") for value in found.groups())
+    values = (unquote_to_bytes(value).decode("utf-8", "replace") for value in path_match.groups())
     return Match(route, dict(zip(names, values, strict=True)), route.path, methods, has_websocket)
 
 
 def _pattern(path: str) -> re.Pattern[bytes]:
     parts, end = [], 0
-    for found in _PARAMETER.finditer(path):
-        parts += [re.escape(path[end : found.start()]), "(.+)" if found[2] else "([^/]+)"]
-        end = found.end()
+    for parameter in _PARAMETER.finditer(path):
+        parts += [re.escape(path[end : parameter.start()]), "(.+)" if parameter[2] else "([^/]+)"]
+        end = parameter.end()
     return re.compile("".join([*parts, re.escape(path[end:])]).encode(), re.DOTALL)
 
 
 def _order(path: str) -> tuple[int, ...]:
-    return tuple(2 if one.endswith(":path}") else 1 if one.startswith("{") else 0 for one in path.split("/"))
+    return tuple(2 if part.endswith(":path}") else 1 if part.startswith("{") else 0 for part in path.split("/"))
 
 
 def _is_unsafe(raw_path: bytes) -> bool:

@@ -233,7 +233,7 @@ class Connection(HttpToolsProtocol):
         websocket = await self._upgrade()
         if self.transport.is_closing():
             return
-        lines = [b"GET %s HTTP/1.1" % self.url, *(b"%s: %s" % one for one in self.headers)]
+        lines = [b"GET %s HTTP/1.1" % self.url, *(b"%s: %s" % header for header in self.headers)]
         self.connections.discard(self)
         self.parser = None  # type: ignore[assignment]  # it refers to this connection
         websocket.connection_made(self.transport)

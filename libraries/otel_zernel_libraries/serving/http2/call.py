@@ -28,7 +28,7 @@ _FRAMES = (
     frame(wire.DATA, 0, 0, message_of(b"")),
     frame(wire.HEADERS, wire.END_STREAM | wire.END_HEADERS, 0, _SUCCESS),
 )
-_EMPTY_SUCCESS = b"".join(one[:5] + b"\xff" * 4 + one[wire.FRAME_HEAD :] for one in _FRAMES).split(b"\xff" * 4)
+_EMPTY_SUCCESS = b"".join(frame_[:5] + b"\xff" * 4 + frame_[wire.FRAME_HEAD :] for frame_ in _FRAMES).split(b"\xff" * 4)
 """The usual answer, an empty message and success: the id of the stream belongs between the pieces."""
 
 

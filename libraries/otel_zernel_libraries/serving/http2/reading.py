@@ -169,7 +169,7 @@ def _problem(name: str, value: str, before: Headers) -> str | None:
     if name.startswith(":"):
         if name not in _PSEUDO or name in before:
             return "a pseudo-header is unknown or repeated"
-        if any(not one.startswith(":") for one in before):
+        if any(not name.startswith(":") for name in before):
             return "a pseudo-header follows other headers"
     elif not name or name != name.lower():
         return "the name of a header has upper-case letters, or is empty"

@@ -52,18 +52,18 @@ async def resolve(connection: "Connection[Any]", schema: str, batch: BatchRows) 
     await _identify(connection, schema, "scopes", _SCOPES, batch.unresolved_scopes(), StoredScope.row)
     series = batch.unresolved()
     for begin in range(0, len(series), _SOME):
-        await _resolve(connection, schema, [one for one in series[begin : begin + _SOME] if one.id is None])
+        await _resolve(connection, schema, [entry for entry in series[begin : begin + _SOME] if entry.id is None])
 
 
 async def _resolve(connection: "Connection[Any]", schema: str, series: list[StoredSeries]) -> None:
-    details = {one: one.details for one in series if one.details}
-    resources = {one.resource for one in details.values() if one.resource.id is None}
-    scopes = {one.scope for one in details.values() if one.scope.id is None}
+    details = {entry: entry.details for entry in series if entry.details}
+    resources = {detail.resource for detail in details.values() if detail.resource.id is None}
+    scopes = {detail.scope for detail in details.values() if detail.scope.id is None}
     await _identify(connection, schema, "resources", _RESOURCES, resources, StoredResource.row)
     await _identify(connection, schema, "scopes", _SCOPES, scopes, StoredScope.row)
-    await _identify(connection, schema, "series", _SERIES, details, lambda one: details[one].row(one.fingerprint))
-    for one in details:
-        one.details = None
+    await _identify(connection, schema, "series", _SERIES, details, lambda entry: details[entry].row(entry.fingerprint))
+    for detail in details:
+        detail.details = None
 
 
 async def _identify(
@@ -71,18 +71,20 @@ async def _identify(
     schema: str,
     table: str,
     insertion: str,
-    found: Iterable[T],
+    details: Iterable[T],
     row: Callable[[T], Row],
 ) -> None:
-    ordered = sorted(found, key=lambda one: one.fingerprint)  # two writers cannot wait for each other in a circle
+    ordered = sorted(
+        details, key=lambda detail: detail.fingerprint
+    )  # two writers cannot wait for each other in a circle
     if not ordered:
         return
     columns = [list(column) for column in zip(*map(row, ordered), strict=True)]
     await connection.execute(insertion.format(s=schema), *columns)
     select = f"SELECT fingerprint, id FROM {schema}.{table} WHERE fingerprint = ANY($1::bytea[])"  # noqa: S608
     ids = dict(await connection.fetch(select, columns[0]))
-    for one in ordered:
-        one.id = ids[one.fingerprint]
+    for detail in ordered:
+        detail.id = ids[detail.fingerprint]
 
 
 async def insert(connection: "Connection[Any]", schema: str, table: PointTable, rows: list[Row]) -> tuple[int, int]:
@@ -109,7 +111,7 @@ def _staging(schema: str, table: PointTable) -> str:
 @cache
 def _insertion(schema: str, table: PointTable) -> str:
     columns, staged = ", ".join(table.columns), f"pg_temp.staged_{table.name} AS given"
-    new = " AND ".join(f"({_of_point(schema, one, '1')}) IS NULL" for one in WITH_EXEMPLARS)
+    new = " AND ".join(f"({_of_point(schema, column, '1')}) IS NULL" for column in WITH_EXEMPLARS)
     where = f"WHERE {new}" if table is EXEMPLARS else ""
     return (
         f"INSERT INTO {schema}.{table.name} ({columns}) SELECT {columns} FROM {staged} {where} "  # noqa: S608

@@ -114,8 +114,8 @@ class Partitions:
 
     async def existing(self, connection: "Connection[Any]", table: TableName) -> dict[str, Span]:
         """The partitions of a table: names and spans."""
-        found = await connection.fetch(_EXISTING, f"{self._schema}.{table}")
-        bounds = ((name, _BOUND.search(bound)) for name, bound in found)
+        fetch = await connection.fetch(_EXISTING, f"{self._schema}.{table}")
+        bounds = ((name, _BOUND.search(bound)) for name, bound in fetch)
         return {name: (int(bound[1]), int(bound[2])) for name, bound in bounds if bound}
 
     async def _create(self, connection: "Connection[Any]", table: TableName, span: Span) -> None:

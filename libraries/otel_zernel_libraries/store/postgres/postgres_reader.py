@@ -46,8 +46,8 @@ class PostgresReader(StoreReader):
     async def fetch(self, sql: str, *values: Any) -> list[Sequence[Any]]:
         with translated(self._address):
             async with reading_connection(await self._opened()) as connection:
-                found: list[Sequence[Any]] = await connection.fetch(sql, *values)
-                return found
+                rows: list[Sequence[Any]] = await connection.fetch(sql, *values)
+                return rows
 
     def table(self, name: str) -> str:
         return f"{self._schema}.{name}"

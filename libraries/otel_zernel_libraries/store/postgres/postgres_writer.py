@@ -60,10 +60,10 @@ async def removals(connection: "Connection[Any]", schema: str) -> int:
     """
     await connection.execute("SELECT pg_advisory_xact_lock_shared($1, hashtext($2))", _LOCK, schema)
     select = f"SELECT sum(batches) FROM {schema}.ingest WHERE slot < 0 HAVING count(*) = 2"  # noqa: S608
-    if (found := await connection.fetchval(select)) is None:
+    if (fetchval := await connection.fetchval(select)) is None:
         await connection.execute(_BEGIN.format(s=schema))
-        found = await connection.fetchval(select)
-    return int(found)
+        fetchval = await connection.fetchval(select)
+    return int(fetchval)
 
 
 async def count(connection: "Connection[Any]", schema: str, slot: int) -> None:
@@ -82,8 +82,8 @@ async def remove_series(connection: "Connection[Any]", schema: str) -> int:
 
 
 async def _remove_all(connection: "Connection[Any]", schema: str, table: str, unused: str) -> int:
-    found = await connection.fetch(f"SELECT id FROM {schema}.{table} AS one WHERE {unused} LIMIT {_MOST}")  # noqa: S608
-    ids, removed = [row[0] for row in found], 0
+    fetch = await connection.fetch(f"SELECT id FROM {schema}.{table} AS one WHERE {unused} LIMIT {_MOST}")  # noqa: S608
+    ids, removed = [row[0] for row in fetch], 0
     for begin in range(0, len(ids), _SOME):
         removed += await _remove(connection, schema, f"{table} AS one WHERE id = ANY($1) AND {unused}", ids[begin:])
     return removed

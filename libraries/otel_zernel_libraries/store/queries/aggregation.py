@@ -33,9 +33,9 @@ class Aggregate:
 def grouped(series: Iterable[SeriesEntry], labels: Sequence[str]) -> dict[SeriesGroup, list[SeriesEntry]]:
     """The series by their group."""
     groups: dict[SeriesGroup, list[SeriesEntry]] = defaultdict(list)
-    for one in series:
-        values = tuple(one.label(name) for name in labels)
-        groups[SeriesGroup(one.metric, one.unit, kind_of(one), values)].append(one)
+    for entry in series:
+        values = tuple(entry.label(name) for name in labels)
+        groups[SeriesGroup(entry.metric, entry.unit, kind_of(entry), values)].append(entry)
     return groups
 
 
@@ -51,14 +51,16 @@ async def aggregated(
     An average is the sum over all points divided by their number, and a quantile that of all values together.
     Raises `TooManyPoints`, and `Retryable` if the database does not answer.
     """
-    ordered = sorted(groups, key=lambda one: (one.metric, one.unit, one.kind, [value or "" for value in one.labels]))
+    ordered = sorted(
+        groups, key=lambda group: (group.metric, group.unit, group.kind, [value or "" for value in group.labels])
+    )
     parts: dict[Kind, list[tuple[SeriesEntry, int]]] = defaultdict(list)
     for number, group in enumerate(ordered):
-        parts[group.kind] += [(one, number) for one in groups[group]]
-    found: dict[Place, Cell] = {}
+        parts[group.kind] += [(entry, number) for entry in groups[group]]
+    cells: dict[Place, Cell] = {}
     for kind, members in parts.items():
-        found |= await _cells(reader, kind, members, windows, quantiles, most_histograms)
-    return [Aggregate(ordered[part], win, cell) for (part, win), cell in sorted(found.items())]
+        cells |= await _cells(reader, kind, members, windows, quantiles, most_histograms)
+    return [Aggregate(ordered[part], win, cell) for (part, win), cell in sorted(cells.items())]
 
 
 async def _cells(
@@ -69,7 +71,7 @@ async def _cells(
     quantiles: Sequence[float],
     most: int,
 ) -> dict[Place, Cell]:
-    pairs = [(one.id, part) for one, part in members]
+    pairs = [(entry.id, part) for entry, part in members]
     if kind == "counter":
         return await increases(reader, pairs, windows)
     if kind in ("value", "delta"):
@@ -79,6 +81,6 @@ async def _cells(
                 if place in cells:  # a batch may have arrived in between
                     cells[place].quantiles = values
         return cells
-    deltas = frozenset(one.id for one, _ in members if one.temporality == DELTA)
+    deltas = frozenset(entry.id for entry, _ in members if entry.temporality == DELTA)
     points = await aggregated_distributions(reader, kind, pairs, deltas, windows, most)
     return {place: cell_of(point, quantiles) for place, point in points.items()}

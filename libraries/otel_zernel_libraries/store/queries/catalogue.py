@@ -57,10 +57,10 @@ class Catalogue:
             self._forget()
         elif self._state and state.removals != self._state.removals:
             await self._drop_removed()
-        found = await self._new_rows()
-        await self._learn_resources({row[6] for row in found} - self._resources.keys())
+        rows = await self._new_rows()
+        await self._learn_resources({row[6] for row in rows} - self._resources.keys())
         resources = self._resources
-        entries = await in_thread_if_many(found, lambda: {row[0]: _entry(row, resources) for row in found})
+        entries = await in_thread_if_many(rows, lambda: {row[0]: _entry(row, resources) for row in rows})
         self._note_gaps(entries.keys(), now)
         if entries:
             self._series.update(entries)
@@ -70,14 +70,16 @@ class Catalogue:
 
     async def selected(self, wanted: SeriesFilter) -> SelectedSeries:
         """The series that a filter accepts, by id."""
-        found = self._selections.get(wanted)
-        if found is None:
+        selection = self._selections.get(wanted)
+        if selection is None:
             store, selections = [*self._series.values()], self._selections
-            found = await in_thread_if_many(store, lambda: SelectedSeries.of(wanted, store))
+            selection = await in_thread_if_many(store, lambda: SelectedSeries.of(wanted, store))
             if len(selections) >= _MOST_SELECTIONS:
                 del selections[next(iter(selections))]
-            selections[wanted] = found  # `refresh` has put another mapping in its place if the series changed meanwhile
-        return found
+            selections[wanted] = (
+                selection  # `refresh` has put another mapping in its place if the series changed meanwhile
+            )
+        return selection
 
     def _forget(self) -> None:
         """Another store took the place of the former one."""
@@ -103,18 +105,18 @@ class Catalogue:
         self._selections = {}
 
     async def _new_rows(self) -> list[Sequence[Any]]:
-        found: list[Sequence[Any]] = await self._rows_in(self._gaps) if self._gaps else []
+        rows: list[Sequence[Any]] = await self._rows_in(self._gaps) if self._gaps else []
         last = self._last
         while True:
             statement = SqlStatement(self._reader.dialect)
             some = await self._rows(statement, f"id > {statement.number(last)} ORDER BY id LIMIT {_PIECE}")
-            found += some
-            if len(self._series) + len(found) > self._most:
+            rows += some
+            if len(self._series) + len(rows) > self._most:
                 raise TooManySeries(
                     f"the store has more than {self._most} series; raise max_series, or store fewer series"
                 )
             if len(some) < _PIECE:
-                return found
+                return rows
             last = some[-1][0]
 
     async def _rows_in(self, ids: Iterable[int]) -> list[Sequence[Any]]:

@@ -48,7 +48,7 @@ async def aggregated_distributions(
     """
     adding = Adding(kind, dict(pairs), deltas, windows)
     read = 0
-    async for rows in _pages(reader, _POINTS[kind][0], [one for one, _ in pairs], windows):
+    async for rows in _pages(reader, _POINTS[kind][0], [entry for entry, _ in pairs], windows):
         read += len(rows)
         if read > most:
             raise TooManyPoints(f"the answer needs more than {most} histograms; ask for a shorter time or fewer series")
@@ -106,11 +106,11 @@ class Adding:
 
     def points(self) -> dict[Place, Any]:
         """The sums, as points of OTLP."""
-        found = {}
+        amounts = {}
         for place, amount in self._sums.items():
-            found[place] = self._point()
-            amount.write(found[place])
-        return found
+            amounts[place] = self._point()
+            amount.write(amounts[place])
+        return amounts
 
 
 def cell_of(point: Any, quantiles: Sequence[float]) -> Cell:
@@ -139,7 +139,7 @@ async def _pages(
             f"WITH wanted AS (SELECT id, coalesce((SELECT max(q.time) FROM {name} AS q "  # noqa: S608
             f"WHERE q.series_id = ids.id AND q.time < {start} AND coalesce(q.flags, 0) & {_NO_VALUE} = 0), {start}) "
             f"AS since FROM ({statement.ids(ids)}) AS ids) "
-            f"SELECT {', '.join(f'p.{one}' for one in reader.columns(table))} FROM wanted CROSS JOIN {name} AS p "
+            f"SELECT {', '.join(f'p.{column}' for column in reader.columns(table))} FROM wanted CROSS JOIN {name} AS p "
             f"WHERE p.series_id = wanted.id AND p.time >= wanted.since AND p.time < {statement.number(windows.end_ns)} "
             f"AND (p.series_id, p.time) > ({statement.number(after[0])}, {statement.number(after[1])}) "
             f"ORDER BY p.series_id, p.time LIMIT {_PIECE}"
@@ -150,4 +150,4 @@ async def _pages(
             yield rows
         if len(rows) < _PIECE:
             return
-        ids = [one for one in ids if one >= after[0]]
+        ids = [id_ for id_ in ids if id_ >= after[0]]

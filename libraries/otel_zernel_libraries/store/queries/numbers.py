@@ -60,7 +60,7 @@ async def quantiles_of_values(
         )
         rows = await reader.fetch(sql, *statement.values)
         return {(part, win): dict(zip(wanted, values, strict=True)) for part, win, values in rows}
-    places = ", ".join(f"CAST({one!r} * (many - 1) AS INTEGER) + {step}" for one in wanted for step in (0, 1))
+    places = ", ".join(f"CAST({quantile!r} * (many - 1) AS INTEGER) + {step}" for quantile in wanted for step in (0, 1))
     sql = (
         f"WITH raw AS ({raw}), ranked AS (SELECT part, win, v, "  # noqa: S608
         "row_number() OVER (PARTITION BY part, win ORDER BY v) - 1 AS place, "
@@ -120,7 +120,7 @@ _DIFFERENCE = {"sqlite": "i - i_before", "postgresql": "(i::numeric - i_before):
 
 def _chosen(choose: Callable[[Iterable[float]], float], values: Iterable[float | None]) -> float | None:
     """The smallest or the largest of a double and an integer, either of which may be missing."""
-    return choose(known) if (known := [one for one in values if one is not None]) else None
+    return choose(known) if (known := [value for value in values if value is not None]) else None
 
 
 def _grown(total: float | None) -> float | None:
@@ -146,7 +146,10 @@ def _interpolated(rows: Iterable[Sequence[Any]], wanted: Sequence[float]) -> dic
     for part, win, place, value, many in rows:
         values.setdefault((part, win), {})[place] = value
         sizes[part, win] = many
-    return {key: {one: _between(found, one * (sizes[key] - 1)) for one in wanted} for key, found in values.items()}
+    return {
+        key: {quantile: _between(value, quantile * (sizes[key] - 1)) for quantile in wanted}
+        for key, value in values.items()
+    }
 
 
 def _between(values: dict[int, float], place: float) -> float:

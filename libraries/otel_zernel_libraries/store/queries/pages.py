@@ -54,11 +54,11 @@ async def page(
     tables = [table for table in POINT_TABLES if table.name in selection.series.ids]
     if len(tables) == 1:
         return await _rows(reader, tables[0], selection, order, size, after, offset)
-    found: list[Row] = []
+    rows: list[Row] = []
     for table in tables:
-        found += await _rows(reader, table, selection, order, size + offset, after, 0)
-    found.sort(key=_sort_key(order), reverse=order == "-time")
-    return [*islice(found, offset, offset + size)]
+        rows += await _rows(reader, table, selection, order, size + offset, after, 0)
+    rows.sort(key=_sort_key(order), reverse=order == "-time")
+    return [*islice(rows, offset, offset + size)]
 
 
 async def _rows(
@@ -106,7 +106,7 @@ def _conditions(statement: SqlStatement, selection: PointSelection, order: Order
             end = min(end, time + 1)
         columns = "(series_id, time)" if order == "series" else "(time, series_id)"
         pair = (series, time) if order == "series" else (time, series)
-        values = ", ".join(statement.number(one) for one in pair)
+        values = ", ".join(statement.number(value) for value in pair)
         key = f" AND {columns} {'<' if order == '-time' else '>'} ({values})"
     return f"time >= {statement.number(start)} AND time <= {statement.number(end - 1)}{key}"
 

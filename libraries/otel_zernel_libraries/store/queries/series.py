@@ -109,7 +109,7 @@ class SelectedSeries:
 
 
 def _by_table(series: Iterable[SeriesEntry]) -> Mapping[TableName, Sequence[int]]:
-    found: dict[TableName, list[int]] = {}
-    for one in series:
-        found.setdefault(TABLE_OF[one.type], []).append(one.id)
-    return found
+    ids: dict[TableName, list[int]] = {}
+    for entry in series:
+        ids.setdefault(TABLE_OF[entry.type], []).append(entry.id)
+    return ids

@@ -107,8 +107,8 @@ def assembled(
     for row in rows:
         point = assembly.point(row[0])
         fill(point, row)
-        if found := of_points.get((row[0], row[1])):
-            add_exemplars(point, found)
+        if of_point := of_points.get((row[0], row[1])):
+            add_exemplars(point, of_point)
     return Batch(metrics=assembly.data)
 
 

@@ -99,8 +99,8 @@ class BatchRows:
         Two of them have the same fingerprint if their points have the same attributes in another order.
         """
         of_points = [rows for table, rows in self.rows.items() if table != "spans"]
-        found = {row[0] for rows in of_points for row in rows if row[0].id is None}
-        return sorted(found, key=lambda one: one.fingerprint)
+        without_id = {row[0] for rows in of_points for row in rows if row[0].id is None}
+        return sorted(without_id, key=lambda entry: entry.fingerprint)
 
     def unresolved_resources(self) -> list[StoredResource]:
         """The resources of spans without an id."""
@@ -116,11 +116,11 @@ class BatchRows:
         Equal keys keep their order. Writers that sort by the key cannot wait for each other in a circle.
         """
         for table in TABLES:
-            if found := self.rows.get(table.name):
+            if stored := self.rows.get(table.name):
                 if table is SPANS:
-                    rows = [(*row[:5], row[5].id, row[6].id, *row[7:]) for row in found]
+                    rows = [(*row[:5], row[5].id, row[6].id, *row[7:]) for row in stored]
                 else:
-                    rows = [(row[0].id, *row[1:]) for row in found]
+                    rows = [(row[0].id, *row[1:]) for row in stored]
                 rows.sort(key=_KEY[table.name])
                 yield table, rows
 

@@ -43,8 +43,8 @@ def unsigned32(number: int) -> int:
 
 def all_signed64(numbers: Iterable[int]) -> list[int]:
     """A list of signed numbers. Counts over 2^63 are very rare."""
-    found = list(numbers)
-    return found if not found or max(found) < _HALF_64 else list(map(signed64, found))
+    unsigned = list(numbers)
+    return unsigned if not unsigned or max(unsigned) < _HALF_64 else list(map(signed64, unsigned))
 
 
 Row = tuple[Any, ...]
@@ -95,7 +95,9 @@ def summary_row(point: SummaryDataPoint) -> Row:
 
 def exemplar_rows(exemplars: Iterable[Exemplar]) -> list[Row]:
     """The columns of `exemplars`, with their positions."""
-    return [_exemplar_row(position, one) for position, one in zip(range(_MOST_EXEMPLARS), exemplars, strict=False)]
+    return [
+        _exemplar_row(position, exemplar) for position, exemplar in zip(range(_MOST_EXEMPLARS), exemplars, strict=False)
+    ]
 
 
 def _exemplar_row(position: int, exemplar: Exemplar) -> Row:

@@ -113,10 +113,10 @@ def json_text(text: str) -> str:
 
 def plain_attributes(attributes: Iterable[KeyValue]) -> dict[str, Any]:
     """The same as values of Python."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for pair in attributes:
-        found.setdefault(json_text(pair.key), _plain(pair.value))
-    return found
+        values.setdefault(json_text(pair.key), _plain(pair.value))
+    return values
 
 
 def _plain(value: AnyValue) -> Any:
@@ -246,17 +246,17 @@ class SeriesCache:
 
     def resource(self, resource: Resource, schema_url: str) -> StoredResource:
         key = (resource.SerializeToString(), schema_url)
-        found = self._resources.get(key)
-        if found is None:
-            self._resources.put(key, found := _resource(resource, schema_url))
-        return found
+        resource_ = self._resources.get(key)
+        if resource_ is None:
+            self._resources.put(key, resource_ := _resource(resource, schema_url))
+        return resource_
 
     def scope(self, scope: InstrumentationScope, schema_url: str) -> StoredScope:
         key = (scope.SerializeToString(), schema_url)
-        found = self._scopes.get(key)
-        if found is None:
-            self._scopes.put(key, found := _scope(scope, schema_url))
-        return found
+        scope_ = self._scopes.get(key)
+        if scope_ is None:
+            self._scopes.put(key, scope_ := _scope(scope, schema_url))
+        return scope_
 
     def family(
         self, resource: StoredResource, scope: StoredScope, metric: Metric, data: Any, type_: SeriesType
@@ -265,29 +265,29 @@ class SeriesCache:
         temporality = data.aggregation_temporality if type_ in _WITH_TEMPORALITY else None
         monotonic = data.is_monotonic if type_ == "sum" else None
         key = (resource, scope, metric.name, metric.unit, type_, temporality, monotonic)
-        found = self._families.get(key)
-        if found is None:
+        cached = self._families.get(key)
+        if cached is None:
             owners = (resource.fingerprint, scope.fingerprint)
             identity = fingerprint(*owners, *(str(part).encode() for part in key[2:]))
             header = _header(metric, type_)
-            found = SeriesFamily(resource, scope, header, type_, temporality, monotonic, identity)
-            self._families.put(key, found)
-        return found
+            cached = SeriesFamily(resource, scope, header, type_, temporality, monotonic, identity)
+            self._families.put(key, cached)
+        return cached
 
     def series(self, family: SeriesFamily, attributes: Iterable[KeyValue]) -> StoredSeries:
         """The series of a family with these attributes."""
         key = (family, *map(_encode, attributes))
-        found = self._series.get(key)
-        if found is None:
-            self._series.put(key, found := _series(family, attributes))
-        return found
+        cached = self._series.get(key)
+        if cached is None:
+            self._series.put(key, cached := _series(family, attributes))
+        return cached
 
     def plain_series(self, family: SeriesFamily, point: NumberDataPoint, rest: bytes) -> StoredSeries | None:
         """The series of a `plain_number`, by the rest of its bytes. None if these have more than attributes."""
-        found = self._plain.get((family, rest))
-        if found is None and has_only_attributes(point, rest):
-            self._plain.put((family, rest), found := self.series(family, point.attributes))
-        return found
+        series = self._plain.get((family, rest))
+        if series is None and has_only_attributes(point, rest):
+            self._plain.put((family, rest), series := self.series(family, point.attributes))
+        return series
 
 
 def _resource(resource: Resource, schema_url: str) -> StoredResource:

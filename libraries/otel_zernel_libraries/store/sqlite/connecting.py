@@ -109,10 +109,10 @@ FileIdentity = tuple[int, int]
 def file_identity(path: Path) -> FileIdentity | None:
     """The device and the inode of a file; None if it is not there."""
     try:
-        found = path.stat()
+        stat = path.stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return stat.st_dev, stat.st_ino
 
 
 def open_writer(path: Path, synchronous: Literal["full", "normal"], timeout: float) -> sqlite3.Connection:

@@ -98,8 +98,8 @@ class SqliteReader(StoreReader):
         return name
 
     async def state(self) -> StoreState:
-        found = await super().state()
-        return replace(found, identity=f"{found.identity} {self._identity}")
+        state_ = await super().state()
+        return replace(state_, identity=f"{state_.identity} {self._identity}")
 
     def _fetch(self, query: RunningQuery) -> list[Sequence[Any]]:
         identity, connection = self._connection()

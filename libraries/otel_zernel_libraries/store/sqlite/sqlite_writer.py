@@ -49,10 +49,10 @@ def removals(connection: sqlite3.Connection) -> int:
     Writers keep the ids of series as long as it stays the same. Begins the table in the open transaction if necessary.
     """
     select = "SELECT sum(batches) FROM ingest WHERE slot < 0 HAVING count(*) = 2"
-    if not (found := connection.execute(select).fetchone()):
+    if not (fetchone := connection.execute(select).fetchone()):
         connection.execute(_BEGIN, (REMOVALS, IDENTITY))
-        found = connection.execute(select).fetchone()
-    return int(found[0])
+        fetchone = connection.execute(select).fetchone()
+    return int(fetchone[0])
 
 
 def count(connection: sqlite3.Connection, slot: int) -> None:
@@ -216,8 +216,8 @@ def _resolve(connection: sqlite3.Connection, series: StoredSeries) -> None:
 def _id(connection: sqlite3.Connection, table: str, insert: str, row: Row) -> int:
     connection.execute(insert, row)
     select = f"SELECT id FROM {table} WHERE fingerprint = ?"  # noqa: S608  # the names of our tables
-    (found,) = connection.execute(select, row[:1]).fetchone()
-    return int(found)
+    (id_,) = connection.execute(select, row[:1]).fetchone()
+    return int(id_)
 
 
 def _forget(new: list[StoredSeries], resources: list[StoredResource], scopes: list[StoredScope]) -> None:

@@ -47,7 +47,7 @@ _WHAT_IFS: Final[Sequence[tuple[_Find, Callable[[Job], bool], Sequence[CauseName
     (small_launches, lambda job: job.has_device, (CauseName.SMALL_LAUNCHES, CauseName.COPIES)),
     (
         slow_devices,
-        lambda job: job.has_device and any(one.facts.gpu for one in job.ranks),
+        lambda job: job.has_device and any(rank.facts.gpu for rank in job.ranks),
         (CauseName.DEVICE_CLOCKS, CauseName.DEVICE_SHARED),
     ),
 )
@@ -115,11 +115,11 @@ def answer_on(job: Job, before: JobAnswer | None = None) -> JobAnswer:
     others: list[Cause] = []
     claimed = _Claimed(np.zeros_like(job.spent), np.zeros_like(job.seconds))
     for names in _ORDER:
-        left = [claimed.rest(replays, what_if, one) for what_if, one in what_ifs if what_if.cause in names]
-        for (what_if, one), (cause, certain) in zip(left, _causes(replays, left), strict=True):
+        left = [claimed.rest(replays, what_if, part) for what_if, part in what_ifs if what_if.cause in names]
+        for (what_if, what_if_), (cause, certain) in zip(left, _causes(replays, left), strict=True):
             if _is_worth(cause, certain, is_known=cause.key in known, is_part=what_if.more > 0):
-                named.append(with_code(job, cause, _case(job, cause), one))
-                claimed.add(one)
+                named.append(with_code(job, cause, _case(job, cause), what_if_))
+                claimed.add(what_if_)
             else:
                 others.append(cause)
     if not named and any(cause.share >= _UNSURE for cause in others):
@@ -131,7 +131,7 @@ def answer_on(job: Job, before: JobAnswer | None = None) -> JobAnswer:
         ranks_expected=job.expected,
         causes=_ranked(named, before)[:_MOST],
         hidden=tuple(_hidden(job, others)),
-        best=_best(replays, [one for _, one in what_ifs]),
+        best=_best(replays, [part for _, part in what_ifs]),
         looked_at=tuple(name for _, names in made for name in names),
         waits=0.0 if job.is_whole else _waits(job),
         device=_device(job),
@@ -151,16 +151,16 @@ def _unknown(job: Job, why: Unknown) -> JobAnswer:
 
 def _device(job: Job) -> DeviceTime | None:
     """What the GPUs did in a step, as the mean of the ranks whose launches are known."""
-    known = [one.device for one in job.ranks if one.device]
+    known = [rank.device for rank in job.ranks if rank.device]
     if not known:
         return None
     by_rank = job.step / len(known)
-    positions = dict.fromkeys(position for one in known for position in one.starved)
+    positions = dict.fromkeys(position for device in known for position in device.starved)
     return DeviceTime(
-        busy=sum(one.busy for one in known) * by_rank,
-        starved={at: sum(one.starved.get(at, 0.0) for one in known) * by_rank for at in positions},
-        undetermined=sum(one.undetermined for one in known) * by_rank,
-        exact=all(one.exact for one in known),
+        busy=sum(device.busy for device in known) * by_rank,
+        starved={at: sum(device.starved.get(at, 0.0) for device in known) * by_rank for at in positions},
+        undetermined=sum(device.undetermined for device in known) * by_rank,
+        exact=all(device.exact for device in known),
     )
 
 
@@ -231,7 +231,7 @@ def _causes(replays: Replays, what_ifs: Sequence[tuple[WhatIf, LeftOut]]) -> lis
     if not what_ifs:
         return []
     job = replays.job
-    lasted = replays.without([NOTHING, *(one for _, one in what_ifs)])
+    lasted = replays.without([NOTHING, *(part for _, part in what_ifs)])
     gains = lasted[:, :1] - lasted[:, 1:]
     means = np.array([job.a_step(column) for column in gains.T])
     blocks = min(int((~job.is_lossy).sum()), _BLOCKS)
@@ -282,14 +282,14 @@ def _cause(job: Job, what_if: WhatIf, gain: float, low: float, high: float) -> C
 
 def _case(job: Job, cause: Cause) -> Case:
     """What decides on the advice."""
-    rank = next((at for at, one in enumerate(job.ranks) if one.rank == cause.rank), 0)
+    rank = next((at for at, rank in enumerate(job.ranks) if rank.rank == cause.rank), 0)
     facts, load = job.ranks[rank].facts, _load(job, rank)
     return Case(cause.cause, cause.position, cause.activity, facts, cause.gain, job.step, load)
 
 
 def _load(job: Job, rank: int) -> float:
     """The seconds of a step in which a rank loads data, without its waits for a CPU."""
-    is_load = [one.position is Position.LOAD and one.activity not in FOR_CPU for one in job.moments]
+    is_load = [moment.position is Position.LOAD and moment.activity not in FOR_CPU for moment in job.moments]
     loads = np.array(is_load) & job.is_own
     return job.a_step(job.spent[rank][:, loads].sum(axis=1))
 
@@ -301,11 +301,11 @@ def _best(replays: Replays, left_out: Sequence[LeftOut]) -> float:
     faster = np.zeros_like(job.seconds)
     apart = np.zeros(len(job.seconds), dtype=np.bool_)
     paces: dict[int, float] = {}
-    for one in left_out:
-        removed[:, :, one.moments] = np.maximum(removed[:, :, one.moments], one.part)
-        faster = faster if one.faster is None else np.maximum(faster, one.faster)
-        apart = apart if one.apart is None else apart | one.apart
-        paces.update({rank: pace * paces.get(rank, 1.0) for rank, pace in one.paces.items()})
+    for cause_ in left_out:
+        removed[:, :, cause_.moments] = np.maximum(removed[:, :, cause_.moments], cause_.part)
+        faster = faster if cause_.faster is None else np.maximum(faster, cause_.faster)
+        apart = apart if cause_.apart is None else apart | cause_.apart
+        paces.update({rank: pace * paces.get(rank, 1.0) for rank, pace in cause_.paces.items()})
     everything = LeftOut(np.arange(len(job.moments)), removed, faster, apart, paces)
     return job.a_step(replays.without([replays.with_waits(everything)])[:, 0])
 
@@ -318,4 +318,4 @@ def _hidden(job: Job, causes: Sequence[Cause]) -> list[Hidden]:
         if cause.gain < _HIDDEN * cause.evidence[0].value
         if cause.evidence[0].value >= WORTH * job.step
     ]
-    return sorted(hidden, key=lambda one: -one.time)[:_MOST]
+    return sorted(hidden, key=lambda time_: -time_.time)[:_MOST]

@@ -157,23 +157,23 @@ class _Entries:
     @property
     def seconds(self) -> float:
         """The sum, a step."""
-        return sum(one.seconds for one in self.by_key.values())
+        return sum(entry.seconds for entry in self.by_key.values())
 
     def add_scaled(
         self, stacks: Sequence[tuple[PlacedStack, Place]], most: float = math.inf, part: float = 1.0
     ) -> None:
         """Adds a part of the time of stacks, but at most so many seconds a step."""
         a_step = self._step / self.code.seconds
-        total = sum(one.seconds for one, _ in stacks) * a_step
+        total = sum(stack.seconds for stack, _ in stacks) * a_step
         scale = a_step * min(part, most / max(total, _NOTHING))
-        for one, place in stacks:
-            self.by_key[self.code.key(place)].add(place, one.seconds * scale)
+        for stack, place in stacks:
+            self.by_key[self.code.key(place)].add(place, stack.seconds * scale)
             for sign in _SIGNS:
-                if sign.is_in(one.lines):
-                    self.signs[sign] += one.seconds * scale  # type: ignore[assignment]  # a float
-            call = library_call(of_worker(one.lines)[0])
-            if call and (call.waits_for_others or one.activity not in FOR_OTHERS):
-                self.calls[call] += one.seconds * scale  # type: ignore[assignment]  # a float
+                if sign.is_in(stack.lines):
+                    self.signs[sign] += stack.seconds * scale  # type: ignore[assignment]  # a float
+            call = library_call(of_worker(stack.lines)[0])
+            if call and (call.waits_for_others or stack.activity not in FOR_OTHERS):
+                self.calls[call] += stack.seconds * scale  # type: ignore[assignment]  # a float
 
     def join(self, other: "_Entries") -> None:
         """Adds the places of others."""
@@ -185,7 +185,7 @@ class _Entries:
     def longest(self, gain: float) -> Sequence[_Entry]:
         """The longest ones, without those that matter little for a gain."""
         ranked = sorted(self.by_key.values(), key=attrgetter("seconds"), reverse=True)
-        return [one for one in ranked[:_SHOWN] if one.seconds >= _SMALL * gain]
+        return [entry for entry in ranked[:_SHOWN] if entry.seconds >= _SMALL * gain]
 
     def call(self, gain: float) -> LibraryCall | None:
         """The known library in whose calls most of a gain is."""
@@ -195,13 +195,13 @@ class _Entries:
 def with_code(job: Job, cause: Cause, case: Case, left_out: LeftOut) -> Cause:
     """A cause with its advice, its lines, and what they say. `left_out`: what its what-if leaves out."""
     cause = replace(cause, advice=advice_on(case))
-    seen = [at for at, one in enumerate(job.ranks) if one.code and cause.rank in (None, one.rank)]
+    seen = [at for at, rank in enumerate(job.ranks) if rank.code and cause.rank in (None, rank.rank)]
     if cause.cause in _OF_OTHER_PROGRAMS or not seen:
         return cause
     gone = _gone(job, cause, left_out)
     rank = max(seen, key=lambda at: float(gone[at].sum()))
     # without stacks of the others, nothing is known of the places where they need less
-    is_late = cause.cause is CauseName.STRAGGLER and sum(bool(one.code) for one in job.ranks) > 1
+    is_late = cause.cause is CauseName.STRAGGLER and sum(bool(rank.code) for rank in job.ranks) > 1
     entries = _excess(job, rank, gone[rank]) if is_late else _entries(job, cause, rank, gone[rank])
     longest, folder = entries.longest(cause.gain), job.ranks[rank].code.folder
     if not longest:
@@ -226,8 +226,8 @@ def with_code(job: Job, cause: Cause, case: Case, left_out: LeftOut) -> Cause:
         text = f"{line_text(call.line, folder)} calls `torch.compile` between compilations."
         evidence = (*evidence, Evidence(text, call.seconds, "s"))
         advice = ("Call `torch.compile` once, before the loop: what each call returns is compiled anew.", *advice)
-    lines = tuple(one.shown(folder) for one in longest)
-    return replace(cause, lines=lines, code=tuple(one.line for one in lines), evidence=evidence, advice=advice)
+    lines = tuple(entry.shown(folder) for entry in longest)
+    return replace(cause, lines=lines, code=tuple(line.line for line in lines), evidence=evidence, advice=advice)
 
 
 def _calls_of_compile(job: Job, rank: int) -> _Entries:
@@ -237,7 +237,7 @@ def _calls_of_compile(job: Job, rank: int) -> _Entries:
     compiling = [moment.position is Position.COMPILE for moment in job.moments]
     if (job.spent[rank][:, compiling].sum(axis=1) > 0).sum() >= _SEVERAL:
         own = (pair for pairs in code.own.values() for pair in pairs)
-        calls.add_scaled([(one, place) for one, place in own if place.is_user and calls_compile(one.lines)])
+        calls.add_scaled([(stack, place) for stack, place in own if place.is_user and calls_compile(stack.lines)])
     return calls
 
 
@@ -249,12 +249,16 @@ def _gone(job: Job, cause: Cause, left_out: LeftOut) -> Floats:
     spent = job.spent[:, :, moments] * left_out.part
     gone[:, moments] = spent[:, ~job.is_lossy].sum(axis=1) / max(job.steps, 1.0)
     if cause.cause is CauseName.SMALL_COLLECTIVES:
-        at = [one.activity is Activity.COLLECTIVE and one.position is not Position.BACKWARD for one in job.moments]
+        at = [
+            moment.activity is Activity.COLLECTIVE and moment.position is not Position.BACKWARD
+            for moment in job.moments
+        ]
         met = job.means * at
         gone = met * (cause.gain / np.maximum(met.sum(axis=1, keepdims=True), _NOTHING))
-    for position in {one.position for one in job.moments}:
+    for position in {moment.position for moment in job.moments}:
         own, waits = (
-            [one.position is position and one.activity in some for one in job.moments] for some in (ON_CPU, FOR_CPU)
+            [moment.position is position and moment.activity in some for moment in job.moments]
+            for some in (ON_CPU, FOR_CPU)
         )
         computes = np.maximum(gone[:, own].sum(axis=1, keepdims=True), _NOTHING)
         gone[:, own] *= 1.0 + gone[:, waits].sum(axis=1, keepdims=True) / computes
@@ -266,19 +270,19 @@ def _entries(job: Job, cause: Cause, rank: int, gone: Floats) -> _Entries:
     code = job.ranks[rank].code
     entries, waiting = _Entries(code, job.step), _Entries(code, job.step)
     if cause.cause in _OF_WORKERS:
-        entries.add_scaled([one for one in code.helpers if one[0].worker], cause.gain)
+        entries.add_scaled([helper for helper in code.helpers if helper[0].worker], cause.gain)
         return entries
     if cause.cause is CauseName.GIL:
-        entries.add_scaled([one for one in code.helpers if one[0].activity in ON_CPU], cause.gain)
+        entries.add_scaled([helper for helper in code.helpers if helper[0].activity in ON_CPU], cause.gain)
         return entries
     waits = 0.0
     for moment, seconds in zip(job.moments, gone.tolist(), strict=True):
         stacks = code.own.get((moment.position, moment.activity), ()) if seconds else ()
-        if moment.activity in FOR_OTHERS and any(waits_for_python(one.lines) for one, _ in stacks):
+        if moment.activity in FOR_OTHERS and any(waits_for_python(stack.lines) for stack, _ in stacks):
             waits += seconds
             waiting.add_scaled(stacks, seconds)
         elif moment.position is Position.BACKWARD and moment.activity in _OF_PASS:
-            entries.add_scaled([one for one in stacks if is_of_hook(one[0].lines)], seconds, math.inf)
+            entries.add_scaled([stack for stack in stacks if is_of_hook(stack[0].lines)], seconds, math.inf)
         else:
             part = seconds / max(job.a_step(job.spent[rank, :, job.index(moment)]), _NOTHING)
             entries.add_scaled(stacks, seconds, part)

@@ -27,12 +27,12 @@ def small_launches(job: Job) -> Iterator[WhatIf]:
     """The passes launch all their work at once."""
     if not job.has_device:
         return
-    columns = np.array([one.position in _PASSES and one.activity in _LAUNCHES for one in job.moments])
+    columns = np.array([moment.position in _PASSES and moment.activity in _LAUNCHES for moment in job.moments])
     mean = job.a_step(job.spent[:, :, columns].sum(axis=2).mean(axis=0))
     if mean < _SMALL * job.step:
         return
     segments = job.ranks[0].segments
-    launches = sum(one.count for segment in segments for one in segment.launches)
+    launches = sum(launch.count for segment in segments for launch in segment.launches)
     steps = (segments[-1].end - segments[0].begin) / 1e9 / job.step
     if mean * steps > _LAUNCH * launches:
         return  # the thread does something else, too
@@ -58,7 +58,7 @@ def slow_devices(job: Job) -> Iterator[WhatIf]:
     and how two programs share a GPU, is not known: the gain is a bound."""
     if not job.has_device:
         return
-    gpus = {at: one.facts.gpu or GpuFacts() for at, one in enumerate(job.ranks)}
+    gpus = {at: rank.facts.gpu or GpuFacts() for at, rank in enumerate(job.ranks)}
     yield from _slow(
         job,
         CauseName.DEVICE_CLOCKS,

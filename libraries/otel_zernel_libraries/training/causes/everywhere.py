@@ -40,7 +40,7 @@ def everywhere(job: Job) -> Iterator[WhatIf]:
     """A job without each of these activities."""
     waits = _mean(job, _columns(job, Activity.CPU_WAIT))
     has_gil = _mean(job, _columns(job, Activity.GIL)) >= max(_SMALL * job.step, _OF_WAITS * waits)
-    is_crowded = any(one.facts.is_crowded for one in job.ranks)
+    is_crowded = any(rank.facts.is_crowded for rank in job.ranks)
     holders = frozenset({TakerKind.SELF}) if has_gil and not is_crowded else _NOBODY
     if has_gil:
         # a thread that has taken the CPU has the lock, too; beside other takers, one may have it on another CPU
@@ -80,9 +80,9 @@ def _part(facts: Facts, kinds: Set[TakerKind], but: Set[TakerKind] = _NOBODY) ->
 
 def _rivals(job: Job) -> Floats:
     """By rank: how many of its other threads run, or wait for a CPU, on average: 0 to 1."""
-    wants_to_run = np.array([one.activity in ON_CPU | FOR_CPU for one in job.moments])
+    wants_to_run = np.array([moment.activity in ON_CPU | FOR_CPU for moment in job.moments])
     busy = job.spent[:, :, wants_to_run].sum(axis=(1, 2)) / job.seconds.sum()
-    runnable = np.array([one.facts.runnable or 0.0 for one in job.ranks])
+    runnable = np.array([rank.facts.runnable or 0.0 for rank in job.ranks])
     rivals: Floats = np.clip(runnable - busy, 0.0, 1.0)[:, None, None]
     return rivals
 
@@ -90,7 +90,7 @@ def _rivals(job: Job) -> Floats:
 def _held(job: Job) -> Floats:
     """By rank: the part of the time in which other threads have Python's lock, as the thread finds it when it runs."""
     gil, runs = (
-        job.spent[:, :, [one.activity in some for one in job.moments]].sum(axis=(1, 2))
+        job.spent[:, :, [moment.activity in some for moment in job.moments]].sum(axis=(1, 2))
         for some in ({Activity.GIL}, ON_CPU)
     )
     held: Floats = gil / np.maximum(gil + runs, 1e-9)
@@ -133,13 +133,13 @@ def _without(
 
 def _takers(job: Job, kinds: Set[TakerKind]) -> Iterator[Evidence]:
     """The takers of these kinds that had the CPU for most of the time, over all ranks."""
-    crowded = next((one.facts for one in job.ranks if one.facts.is_crowded), None)
+    crowded = next((rank.facts for rank in job.ranks if rank.facts.is_crowded), None)
     if crowded and OF_JOB & kinds:
         text = f"{crowded.runnable:.0f} of its threads want to run on {crowded.cpus:g} CPUs."
         yield Evidence(text, crowded.runnable or 0.0, "{thread}")
     seconds: Counter[CpuTaker] = Counter()
-    for one in job.ranks:
-        seconds.update(one.facts.takers)
+    for rank in job.ranks:
+        seconds.update(rank.facts.takers)
     named = [(taker, time) for taker, time in seconds.most_common() if taker.kind in kinds and taker not in _UNNAMED]
     for taker, time in named[:2]:
         share = time / max(seconds.total(), 1e-9)

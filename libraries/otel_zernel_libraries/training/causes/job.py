@@ -81,7 +81,7 @@ class Job:
         self.ranks = ranks
         self.times = times
         self.expected = expected
-        grids = [one.measured.grid(times[:, at]) for at, one in enumerate(ranks)]
+        grids = [rank.measured.grid(times[:, at]) for at, rank in enumerate(ranks)]
         self.moments: tuple[Moment, ...] = tuple(
             sorted({moment for grid in grids for moment in grid.moments} | {_UNKNOWN}, key=_order)
         )
@@ -100,15 +100,15 @@ class Job:
         """The training steps that end in each interval."""
         self.is_lossy: Flags = np.zeros(len(self.seconds), dtype=np.bool_)
         """Whether an interval says nothing about gains: events were lost in it, or its launches are not known."""
-        for at, one in enumerate(ranks):
+        for at, rank in enumerate(ranks):
             self.is_lossy |= self.counted(at, StepFlags.LOSSY) > 0
             if self.has_device:
-                self.is_lossy |= ~_covered(one.segments, times[:, at])
+                self.is_lossy |= ~_covered(rank.segments, times[:, at])
 
     @property
     def has_device(self) -> bool:
         """Whether the launches of each rank to its GPU are known."""
-        return all(one.segments for one in self.ranks)
+        return all(rank.segments for rank in self.ranks)
 
     @property
     def misses_device(self) -> bool:
@@ -118,7 +118,7 @@ class Job:
         waits = [moment.activity in (Activity.GPU_WAIT, Activity.LAUNCH_BLOCKED) for moment in self.moments]
         has_waited = float(self.spent[:, :, waits].sum()) > _NEGLIGIBLE * float(self.seconds.sum())
         # waits of a process with a GPU may be called waits for its peers
-        return has_waited or any(one.facts.has_device for one in self.ranks)
+        return has_waited or any(rank.facts.has_device for rank in self.ranks)
 
     @property
     def alone(self) -> bool:
@@ -198,12 +198,12 @@ class Job:
     @cached_property
     def _interval_of_steps(self) -> list[tuple[Integers, Flags]]:
         """Of each rank: the interval in which each of its steps ends, and which of its steps end in one."""
-        found = []
-        for rank, one in enumerate(self.ranks):
-            at = np.searchsorted(self.times[:, rank], one.measured.steps[:, 1], side="left") - 1
+        intervals = []
+        for rank, rank_ in enumerate(self.ranks):
+            at = np.searchsorted(self.times[:, rank], rank_.measured.steps[:, 1], side="left") - 1
             inside = (at >= 0) & (at < len(self.seconds))
-            found.append((at[inside], inside))
-        return found
+            intervals.append((at[inside], inside))
+        return intervals
 
 
 def training_ends(measured: MeasuredSteps) -> Integers:

@@ -176,8 +176,8 @@ _PATTERNS: Final = [(re.compile(call.functions), call) for call in _CALLS]
 
 def library_call(stack: Sequence[CodeLine]) -> LibraryCall | None:
     """The call of a known library that a stack is in, whose innermost line is the first. None without one."""
-    user = next((at for at, one in enumerate(stack) if tier_of(one) is Tier.USER), len(stack))
-    calls = (_call_of(path_in_library(one), one.function) for one in reversed(stack[:user]))
+    user = next((at for at, frame in enumerate(stack) if tier_of(frame) is Tier.USER), len(stack))
+    calls = (_call_of(path_in_library(frame), frame.function) for frame in reversed(stack[:user]))
     return next((call for call in calls if call), None)
 
 

@@ -20,7 +20,7 @@ _SAME: Final = 0.01
 
 def memory_growth(job: Job) -> Iterator[WhatIf]:
     """The rank whose memory grows fastest, with that of its workers."""
-    fastest = max(job.ranks, key=lambda one: _rate(one.facts))
+    fastest = max(job.ranks, key=lambda rank: _rate(rank.facts))
     rate, left = _rate(fastest.facts), fastest.facts.memory_left
     if rate * _HOUR < _MUCH:
         return
@@ -37,7 +37,7 @@ def memory_growth(job: Job) -> Iterator[WhatIf]:
 
 def _rate_below_limit(job: Job, left: float) -> float:
     """The bytes a second of all ranks below a limit. Ranks with the same memory left share it."""
-    below = (one.facts for one in job.ranks if isclose(one.facts.memory_left or 0.0, left, rel_tol=_SAME))
+    below = (rank.facts for rank in job.ranks if isclose(rank.facts.memory_left or 0.0, left, rel_tol=_SAME))
     return sum(map(_rate, below))
 
 
@@ -48,4 +48,4 @@ def _rate(facts: Facts) -> float:
 
 def knows_memory(job: Job) -> bool:
     """Whether it is known if the memory of a rank grows."""
-    return any(one.facts.memory_growth is not None for one in job.ranks)
+    return any(rank.facts.memory_growth is not None for rank in job.ranks)

@@ -41,7 +41,12 @@ def over_ranks(job: Job) -> Iterator[WhatIf]:
 def _is_of_ranks(job: Job) -> Flags:
     """The moments in which ranks may differ for no other cause."""
     is_of_ranks: Flags = (
-        np.array([one.position not in OF_OTHER_POSITIONS and one.activity is not Activity.PROBE for one in job.moments])
+        np.array(
+            [
+                moment.position not in OF_OTHER_POSITIONS and moment.activity is not Activity.PROBE
+                for moment in job.moments
+            ]
+        )
         & job.is_own
     )
     return is_of_ranks
@@ -175,7 +180,7 @@ def _transfers(job: Job) -> Iterator[WhatIf]:
 def _outside_backward(job: Job) -> Floats:
     """By interval: the part of the transfers that is outside the backward pass."""
     outside = np.array(
-        [one.activity is Activity.COLLECTIVE and one.position is not Position.BACKWARD for one in job.moments]
+        [moment.activity is Activity.COLLECTIVE and moment.position is not Position.BACKWARD for moment in job.moments]
     )
     waits = np.minimum(job.spent[:, :, outside].sum(axis=2).min(axis=0), job.transfers)
     part: Floats = np.divide(waits, job.transfers, out=np.zeros_like(waits), where=job.transfers > 0)
@@ -215,17 +220,17 @@ def _small_collectives(job: Job, outside: Floats) -> WhatIf | None:
 def _without_cpu_waits(job: Job) -> float:
     """The part of the transfers that is their own, 0 to 1. Without NCCL, threads on the CPU make them, which wait for a
     CPU as long as the training threads do."""
-    if any(one.facts.uses_nccl for one in job.ranks):
+    if any(rank.facts.uses_nccl for rank in job.ranks):
         return 1.0
     runs, waits = (
-        float(job.spent[:, :, [one.activity in some for one in job.moments]].sum()) for some in (ON_CPU, FOR_CPU)
+        float(job.spent[:, :, [moment.activity in some for moment in job.moments]].sum()) for some in (ON_CPU, FOR_CPU)
     )
     return runs / (runs + waits) if runs else 1.0
 
 
 def _longest_wait(job: Job) -> Position | None:
     """The position in which ranks wait longest."""
-    waits = [at for at, one in enumerate(job.moments) if one.activity is Activity.COLLECTIVE]
+    waits = [at for at, moment in enumerate(job.moments) if moment.activity is Activity.COLLECTIVE]
     return (
         job.moments[max(waits, key=lambda at: float(job.spent[:, :, at].min(axis=0).sum()))].position if waits else None
     )

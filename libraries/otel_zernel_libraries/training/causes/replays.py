@@ -52,12 +52,12 @@ class Replays:
     def left_out(self, what_if: WhatIf) -> LeftOut:
         """What the replay of a job without something leaves out."""
         arrays = list(what_if.removed.values())
-        if len(arrays) == len(self.job.ranks) and all(one is arrays[0] for one in arrays):
+        if len(arrays) == len(self.job.ranks) and all(array is arrays[0] for array in arrays):
             part = np.broadcast_to(arrays[0], (len(arrays[0]), len(self.job.moments)))[None]
         else:
             part = np.zeros((len(self.job.ranks), max(map(len, arrays), default=1), len(self.job.moments)))
-            for rank, one in what_if.removed.items():
-                part[rank] = one
+            for rank, part_ in what_if.removed.items():
+                part[rank] = part_
         moments = np.flatnonzero(part.any(axis=(0, 1)))
         return LeftOut(moments, part[:, :, moments], what_if.faster, what_if.apart, what_if.paces)
 
@@ -87,7 +87,7 @@ class Replays:
         times = []
         for position in dict.fromkeys(moment.position for moment in self.job.moments):
             on_cpu, waits = (
-                np.array([one.position is position and one.activity in some for one in self.job.moments])
+                np.array([moment.position is position and moment.activity in some for moment in self.job.moments])
                 for some in (ON_CPU, FOR_CPU)
             )
             if on_cpu.any() and waits.any():
@@ -100,8 +100,8 @@ class Replays:
             return self._on_devices(left_out)
         transfers, joined = self._meetings(self.job.transfers, left_out)
         durations = np.empty_like(transfers)
-        for column, one in enumerate(left_out):
-            gone = self.job.spent[:, :, one.moments] * (one.part * self.job.is_own[one.moments])
+        for column, cause in enumerate(left_out):
+            gone = self.job.spent[:, :, cause.moments] * (cause.part * self.job.is_own[cause.moments])
             own = np.maximum(self.job.own - gone.sum(axis=2), 0.0)
             durations[:, column] = meet(own, transfers[:, column], joined[:, column])
         return durations
@@ -110,11 +110,11 @@ class Replays:
         """By interval and column: the seconds of the transfer, and whether the ranks wait for each other."""
         transfers = np.repeat(seconds[:, None], len(left_out), axis=1)
         joined = np.ones(transfers.shape, dtype=np.bool_)
-        for column, one in enumerate(left_out):
-            if one.faster is not None:
-                transfers[:, column] *= 1.0 - one.faster
-            if one.apart is not None:
-                joined[:, column] = ~one.apart
+        for column, cause in enumerate(left_out):
+            if cause.faster is not None:
+                transfers[:, column] *= 1.0 - cause.faster
+            if cause.apart is not None:
+                joined[:, column] = ~cause.apart
         return transfers, joined
 
     def _on_devices(self, left_out: Sequence[LeftOut]) -> Floats:
@@ -148,12 +148,12 @@ class Replays:
     @cached_property
     def _threads(self) -> list[_Thread]:
         threads = []
-        for rank, one in enumerate(self.job.ranks):
+        for rank, job_rank in enumerate(self.job.ranks):
             edges = self.job.times[:, rank]
-            ends = [part.end for part in one.segments]
+            ends = [part.end for part in job_rank.segments]
             places = np.searchsorted(ends, edges, side="right") - 1
             meets = frozenset(places[places >= 0].tolist() if self._meets_others else ())
-            parts = [replace(part, meets=True) if at in meets else part for at, part in enumerate(one.segments)]
+            parts = [replace(part, meets=True) if at in meets else part for at, part in enumerate(job_rank.segments)]
             rows = np.clip(np.searchsorted(edges, ends) - 1, 0, len(self.job.seconds) - 1)
             threads.append(_Thread(parts, places, rows, self._spent_in(parts)))
         return threads
@@ -162,8 +162,8 @@ class Replays:
     def _transfers_on_devices(self) -> Floats:
         """The seconds of the transfer of each interval: what the replay lacks without it, at most what was measured."""
         bare = [
-            Replayed(thread.parts, one.works, np.zeros((len(thread.parts), 1)))
-            for thread, one in zip(self._threads, self.job.ranks, strict=True)
+            Replayed(thread.parts, rank.works, np.zeros((len(thread.parts), 1)))
+            for thread, rank in zip(self._threads, self.job.ranks, strict=True)
         ]
         lasted = _between(replay(bare), [thread.places for thread in self._threads])[:, 0]
         transfers: Floats = np.minimum(np.maximum(self.job.seconds - lasted, 0.0), self.job.transfers)

@@ -97,7 +97,7 @@ def _of_anomaly_mode(job: Job, columns: Sequence[int]) -> float:
     is_python = any(job.moments[at] == MOMENTS[Position.FORWARD][Activity.PYTHON] for at in columns)
     if not is_python or _of_stacks(job, Position.FORWARD, {Activity.PYTHON}, in_anomaly_mode) <= _MOST_OF_THEM:
         return 0.0
-    backward = [one == MOMENTS[Position.BACKWARD][Activity.OPERATOR] for one in job.moments]
+    backward = [moment == MOMENTS[Position.BACKWARD][Activity.OPERATOR] for moment in job.moments]
     return job.a_step(job.spent[:, :, backward].sum(axis=2).max(axis=0))
 
 
@@ -107,7 +107,9 @@ def _together(job: Job) -> list[list[int]]:
     for threads that speak with them: a pool of processes has some."""
     by_cause: dict[tuple[Position, Activity], list[int]] = {}
     with_child = {
-        one.position for at, one in enumerate(job.moments) if one.activity is Activity.CHILD and _is_usual(job, at)
+        moment.position
+        for at, moment in enumerate(job.moments)
+        if moment.activity is Activity.CHILD and _is_usual(job, at)
     }
     beside = _beside(job)
     for at, moment in enumerate(job.moments):
@@ -139,8 +141,8 @@ def _beside(job: Job) -> set[tuple[Position, Activity]]:
     for rank in job.ranks:
         for (position, activity), stacks in rank.code.own.items():
             of_moment = times[position, Activity.PYTHON if activity in ON_CPU else activity]
-            for one, place in stacks if position not in PASSES else ():
-                of_moment[rank.code.key(place)] += one.seconds  # type: ignore[assignment]  # a float
+            for stack, place in stacks if position not in PASSES else ():
+                of_moment[rank.code.key(place)] += stack.seconds  # type: ignore[assignment]  # a float
     longest = {
         moment: place
         for moment, places in times.items()
@@ -199,12 +201,14 @@ def _part(job: Job, moment: Moment, at: int) -> float:
         return of_hooks
     if activity in THE_WORK:
         return 0.0
-    if activity is Activity.LOCK and any(one.facts.is_crowded for one in job.ranks):
+    if activity is Activity.LOCK and any(rank.facts.is_crowded for rank in job.ranks):
         return 0.0  # it waits for its threads, which wait for a CPU
     if activity not in _AROUND_OPERATORS:
         return 1.0
     if position in _UPDATES:
-        return _beside_operators(job, at) if all(one.facts.optimizer in TORCH_OPTIMIZERS for one in job.ranks) else 1.0
+        return (
+            _beside_operators(job, at) if all(rank.facts.optimizer in TORCH_OPTIMIZERS for rank in job.ranks) else 1.0
+        )
     if position is Position.BACKWARD:
         return _of_hooks(job, at) if activity is Activity.PYTHON else 0.0
     if position is Position.CLIP:
@@ -219,7 +223,9 @@ def _part(job: Job, moment: Moment, at: int) -> float:
 
 def _beside_batches(job: Job) -> float:
     """The part, 0 to 1, of the computing while it loads that taking batches from workers does not need."""
-    computes = [one.position is Position.LOAD and one.activity in ON_CPU - OF_OTHER_CAUSES for one in job.moments]
+    computes = [
+        moment.position is Position.LOAD and moment.activity in ON_CPU - OF_OTHER_CAUSES for moment in job.moments
+    ]
     spent = float(job.totals[:, computes].sum())
     batches = sum(float(job.events(rank, StepEvent("worker_batch")).sum()) for rank in range(len(job.ranks)))
     return max(1.0 - batches * UNPACKING / spent, 0.0) if spent else 1.0
@@ -229,7 +235,7 @@ def _operators(job: Job, position: Position) -> tuple[float, Flags]:
     """The number of operators in a position, and in which intervals of each rank they are known. In others, some are
     not seen: the pass is compiled, or their probes are off for a part of the time."""
     nothing = np.zeros_like(job.seconds)
-    operators = np.stack([one.get(position, nothing) for one in job.operators])
+    operators = np.stack([operator.get(position, nothing) for operator in job.operators])
     seen = operators[operators > 0]
     known: Flags = (
         operators >= _MOST_OF_THEM * np.percentile(seen, _WHOLE) if len(seen) else np.zeros_like(operators, dtype=bool)
@@ -254,10 +260,10 @@ def _of_stacks(
 ) -> float:
     """The part, 0 to 1, of the time of these activities in a position whose stacks fit."""
     times = [
-        (one.seconds, fits(one.lines))
+        (stack.seconds, fits(stack.lines))
         for rank in job.ranks
         for activity in activities
-        for one, _ in rank.code.own.get((position, activity), ())
+        for stack, _ in rank.code.own.get((position, activity), ())
     ]
     spent = sum(seconds for seconds, _ in times)
     return sum(seconds for seconds, does_fit in times if does_fit) / spent if spent else 0.0
@@ -267,7 +273,9 @@ def _of_hooks(job: Job, at: int) -> float:
     """The part, 0 to 1, of the Python in backward passes that is beside operators of models. A pass calls these
     where it runs a part of the forward pass again."""
     spent = float(job.spent[:, :, at].sum())
-    operators = sum(float(one[Position.BACKWARD].sum()) for one in job.operators if Position.BACKWARD in one)
+    operators = sum(
+        float(operator[Position.BACKWARD].sum()) for operator in job.operators if Position.BACKWARD in operator
+    )
     return max(1.0 - operators * _AN_OPERATOR / spent, 0.0) if spent else 0.0
 
 
@@ -282,15 +290,15 @@ def _of_operators_in_hooks(job: Job, activity: Activity) -> float:
 def _of_calls(job: Job, at: int) -> float:
     """The part, 0 to 1, of the computing of an optimizer that one operator for all parameters does not need: calls from
     Python that take longer than their arithmetic, since the parameters are many and small."""
-    moment, facts = job.moments[at], [one.facts for one in job.ranks]
+    moment, facts = job.moments[at], [rank.facts for rank in job.ranks]
     if moment.position is not Position.OPTIMIZER or moment.activity not in _CALLING:
         return 0.0
-    if any(one.has_device or one.optimizer not in FUSED_OPTIMIZERS for one in facts):
+    if any(fact.has_device or fact.optimizer not in FUSED_OPTIMIZERS for fact in facts):
         return 0.0
     if moment.activity is not Activity.OPERATOR and _beside_operators(job, at):
         return 0.0  # of hooks
     operators, known = _operators(job, Position.OPTIMIZER)
-    computes = [one.position is Position.OPTIMIZER and one.activity in _CALLING for one in job.moments]
+    computes = [moment.position is Position.OPTIMIZER and moment.activity in _CALLING for moment in job.moments]
     spent = float(job.spent[:, :, computes][known].sum())
     return min(operators * _CALLS / spent, _MOST_OF_CALLS) if spent else 0.0
 

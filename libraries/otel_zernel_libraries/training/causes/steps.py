@@ -66,7 +66,7 @@ def stops(job: Job) -> Iterator[WhatIf]:
         times = int((spent > 0).sum())
         every = float(job.trained.sum()) / max(times, 1)
         each = float(spent.sum()) / max(times, 1)
-        on = [one.rank for at, one in enumerate(job.ranks) if job.spent[at][:, columns].sum() > 0.5 * spent.sum()]
+        on = [rank.rank for at, rank in enumerate(job.ranks) if job.spent[at][:, columns].sum() > 0.5 * spent.sum()]
         rank = on[0] if len(on) == 1 and not job.alone else None
         longest = int(np.flatnonzero(columns)[job.spent[:, :, columns].sum(axis=(0, 1)).argmax()])
         yield WhatIf(
@@ -93,7 +93,7 @@ def uneven(job: Job) -> Iterator[WhatIf]:
     if len(job.seconds) < _FEW:
         return
     columns = job.is_own & np.array(
-        [one.activity not in OF_OTHER_CAUSES and one.position not in OF_OTHER_POSITIONS for one in job.moments]
+        [moment.activity not in OF_OTHER_CAUSES and moment.position not in OF_OTHER_POSITIONS for moment in job.moments]
     )
     steps = np.maximum(job.trained, 1)
     spent = job.spent / steps[None, :, None]
@@ -103,7 +103,7 @@ def uneven(job: Job) -> Iterator[WhatIf]:
     if growth:
         return
     # longer samples need longer passes: that is the work itself
-    columns &= ~np.array([one.position in PASSES and one.activity in THE_WORK for one in job.moments])
+    columns &= ~np.array([moment.position in PASSES and moment.activity in THE_WORK for moment in job.moments])
     own = spent[:, :, columns].sum(axis=2).max(axis=0)
     own = own + _middle(spent[:, :, ~columns].sum(axis=2).max(axis=0))
     slow = own > _SLOW * _middle(own)
@@ -157,7 +157,7 @@ def _slow(job: Job, spent: Floats, slow: Flags, own: Floats, columns: Flags) -> 
     part = float(slow.sum() / np.count_nonzero(~job.is_lossy))
     often = f"Every {usual} steps," if is_periodic else f"{percent(part)} of the steps are slow:"
     share = float((seconds * slow).sum() / seconds.sum())
-    one = "one step takes" if is_periodic else "they take"
+    subject = "one step takes" if is_periodic else "they take"
     rank = job.one_of_ranks(excess.sum(axis=(1, 2)))
     who = "the thread" if rank is None else f"rank {rank}"
     yield WhatIf(
@@ -168,7 +168,7 @@ def _slow(job: Job, spent: Floats, slow: Flags, own: Floats, columns: Flags) -> 
         removed=_removed(spent, excess),
         evidence=(
             Evidence(
-                f"{often} {one} {amount(longest)}, and the others {amount(_middle(seconds[~slow]))}.",
+                f"{often} {subject} {amount(longest)}, and the others {amount(_middle(seconds[~slow]))}.",
                 longest,
                 "s",
             ),
@@ -219,7 +219,9 @@ def _growth(job: Job, spent: Floats, columns: Flags) -> Iterator[WhatIf]:
         return
     numbers = np.cumsum(job.trained).astype(np.float64) + _before(job)
     x = np.array([_middle(numbers[block]) for block in blocks])
-    of_samples = np.array([one.position is Position.FORWARD and one.activity in THE_WORK for one in job.moments])
+    of_samples = np.array(
+        [moment.position is Position.FORWARD and moment.activity in THE_WORK for moment in job.moments]
+    )
     growing = _growing(job, spent, blocks, x, columns) & ~of_samples
     if not growing.any():
         return
@@ -287,13 +289,13 @@ def _rank_correlations(rows: Floats) -> Floats:
 def _of_growth(job: Job, spent: Floats, moment: Moment, blocks: Sequence[Integers]) -> Iterator[Evidence]:
     """What grows in the place of a moment, from the first block of steps to the last. `spent`: in places that grow."""
     at_first, now = blocks[0], blocks[-1]
-    columns = np.array([one.position is moment.position for one in job.moments])
+    columns = np.array([moment_.position is moment.position for moment_ in job.moments])
     seconds = spent[:, :, columns].sum(axis=2).max(axis=0)
     where = POSITION_WORDS[moment.position].where
     before, after = (amount(_middle(seconds[block])) for block in (at_first, now))
     text = f"The training thread needs {after} {where}, and {before} at the beginning."
     yield Evidence(text, _middle(seconds[now]), "s")
-    operators = sum(one.get(moment.position, np.zeros_like(job.seconds)) for one in job.operators)
+    operators = sum(operator.get(moment.position, np.zeros_like(job.seconds)) for operator in job.operators)
     by_step = operators / np.maximum(job.trained, 1) / len(job.ranks)
     first, last = (_middle(by_step[block]) for block in (at_first, now))
     if moment.activity is Activity.OPERATOR and first:

@@ -108,7 +108,7 @@ def lead_of(answer: JobAnswer) -> str:
     cause, step = answer.causes[0], answer.step
     sentence = cause_sentence(cause.cause, rank=cause.rank, activity=cause.activity, position=cause.position)
     if not cause.gain:  # it takes no time, but ends the job
-        return " ".join([f"{sentence}.", *(one.text for one in cause.evidence)])
+        return " ".join([f"{sentence}.", *(fact.text for fact in cause.evidence)])
     left = max(step - cause.gain, 0.0)
     return (
         f"{sentence}: this costs {amount(cause.gain)} of each {amount(step)} step. "

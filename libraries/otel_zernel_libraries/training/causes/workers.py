@@ -28,8 +28,8 @@ def iterators(job: Job) -> Iterator[WhatIf]:
     )
     if made < _OFTEN or started < _OFTEN:
         return
-    loads = np.array([one.position is Position.LOAD for one in job.moments]) & job.is_own
-    waits = loads & np.array([one.activity in _WAITS for one in job.moments])
+    loads = np.array([moment.position is Position.LOAD for moment in job.moments]) & job.is_own
+    waits = loads & np.array([moment.activity in _WAITS for moment in job.moments])
     load, wait = (job.a_step(job.spent[:, :, some].sum(axis=2).mean(axis=0)) for some in (loads, waits))
     if load < _SMALL * job.step:
         return
@@ -54,7 +54,7 @@ def iterators(job: Job) -> Iterator[WhatIf]:
 
 def workers(job: Job) -> Iterator[WhatIf]:
     """A job that does not wait for its workers."""
-    columns = np.array([one.position is Position.LOAD and one.activity in _WAITS for one in job.moments])
+    columns = np.array([moment.position is Position.LOAD and moment.activity in _WAITS for moment in job.moments])
     mean = job.a_step(job.spent[:, :, columns].sum(axis=2).mean(axis=0))
     if mean < _SMALL * job.step:
         return

@@ -53,7 +53,7 @@ def replay(threads: Sequence[Replayed], transfers: Floats | None = None, joined:
                 except StopIteration as stopped:
                     ends[index] = stopped.value
         if not come:
-            return [one for one in ends if one is not None]
+            return [end for end in ends if end is not None]
         last = np.max(list(come.values()), axis=0)
         took = 0.0 if transfers is None else transfers[at]
         for index, arrived in come.items():

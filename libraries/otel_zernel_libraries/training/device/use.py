@@ -118,9 +118,14 @@ class _Columns:
 
     def __init__(self, segments: Sequence[Segment]) -> None:
         origin = segments[0].begin
-        columns = np.array([(one.begin - origin, one.end - origin, one.blocked, one.wait) for one in segments]).T * NS
+        columns = (
+            np.array(
+                [(segment.begin - origin, segment.end - origin, segment.blocked, segment.wait) for segment in segments]
+            ).T
+            * NS
+        )
         self.begin, self.end, self.blocked, wait = columns
-        self._is_unknown = np.array([not one.is_known for one in segments])
+        self._is_unknown = np.array([not segment.is_known for segment in segments])
         self.until = np.maximum(self.end - wait, self.begin)
         """When the wait begins that ends the segment."""
 

@@ -64,7 +64,7 @@ class Equations:
 
     def __init__(self, segments: Sequence[Segment], *, sees_queue: bool = True) -> None:
         """`sees_queue`: whether all launches are counted, so that a full queue says which of them are done."""
-        names = {(segment.position, one.stream): 0 for segment in segments for one in segment.launches}
+        names = {(segment.position, launch.stream): 0 for segment in segments for launch in segment.launches}
         self.kinds: dict[Kind, int] = {kind: index for index, kind in enumerate(names)}
         self.seconds = (segments[-1].end - segments[0].begin) * NS
         streams = dict.fromkeys(stream for _, stream in self.kinds)
@@ -103,10 +103,10 @@ class Equations:
         if busy_share is not None and not self.are_exact:
             alike = alike * (busy_share / self._total(alike))
         goal = None if busy_share is None else (busy_share, SHARE_ERROR / 3**0.5)
-        found = sorted((self._descend(start, alike, goal) for start in self._starts(alike)), key=lambda pair: pair[1])
-        best = found[0][0]
+        results = sorted((self._descend(start, alike, goal) for start in self._starts(alike)), key=lambda pair: pair[1])
+        best = results[0][0]
         allowed = (0.0, 1.0) if busy_share is None else (busy_share - SHARE_ERROR, busy_share + SHARE_ERROR)
-        solutions = [works for works, _ in found]
+        solutions = [works for works, _ in results]
         possible, margin = self._range(solutions, max(allowed[0], 0.0), min(allowed[1], 1.0))
         if busy_share is None and not self.are_exact:
             totals = [self._total(works) for works in possible]

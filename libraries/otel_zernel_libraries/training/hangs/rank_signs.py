@@ -20,7 +20,7 @@ _Wait = tuple[Activity, str, tuple[CodeLine, ...], frozenset[tuple[str, str, int
 
 def _running(process: ProcessThreads) -> frozenset[int]:
     several = (process.threads, *(child.threads for child in process.children))
-    return frozenset(one.thread for threads in several for one in threads if one.activity in RUNS)
+    return frozenset(thread.thread for threads in several for thread in threads if thread.activity in RUNS)
 
 
 class Ending(NamedTuple):
@@ -149,8 +149,8 @@ class RankSigns:
     def loop(self) -> ThreadNow | None:
         """The thread that takes the steps; without steps the main thread."""
         threads = self.threads.threads if self.threads else ()
-        stepping = next((one for one in threads if one.thread == self._loop), None)
-        return stepping or next((one for one in threads if one.is_main), None)
+        stepping = next((thread for thread in threads if thread.thread == self._loop), None)
+        return stepping or next((thread for thread in threads if thread.is_main), None)
 
     @property
     def looks_same_for(self) -> float:

@@ -143,11 +143,11 @@ def age_words(seconds: float) -> str:
 def _ranks(ranks: Sequence[HungRank]) -> str:
     """`Rank 3`, `Ranks 0, 2 and 3`, `Ranks 0 to 6`; without numbers of ranks, `Process 4711`."""
     numbers = sorted(rank.rank for rank in ranks if rank.rank is not None)
-    one, several = ("Rank", "Ranks") if numbers else ("Process", "Processes")
+    singular, several = ("Rank", "Ranks") if numbers else ("Process", "Processes")
     numbers = numbers or sorted(rank.pid for rank in ranks)
     if len(numbers) > 2 and numbers[-1] - numbers[0] == len(numbers) - 1:
         return f"{several} {numbers[0]} to {numbers[-1]}"
     shown = [str(number) for number in numbers[:_MOST_RANKS]]
     if len(numbers) > _MOST_RANKS:
         return f"{several} {', '.join(shown)} and {len(numbers) - _MOST_RANKS} more"
-    return f"{one} {shown[0]}" if len(shown) == 1 else f"{several} {', '.join(shown[:-1])} and {shown[-1]}"
+    return f"{singular} {shown[0]}" if len(shown) == 1 else f"{several} {', '.join(shown[:-1])} and {shown[-1]}"

@@ -80,7 +80,7 @@ class Segment(NamedTuple):
         spent[activity] -= lasted
         spent[other] = spent.get(other, 0) + lasted
         moments = MOMENTS[self.position]
-        times = tuple((moments[one], time) for one, time in spent.items() if time)
+        times = tuple((moments[moment], time) for moment, time in spent.items() if time)
         longest = max(times, key=itemgetter(1))[0]
         return self._replace(moment=longest, times=times if len(times) > 1 else ())
 

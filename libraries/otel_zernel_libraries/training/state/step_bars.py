@@ -52,15 +52,15 @@ def merged(bars: Sequence[StepBar], each: int) -> list[StepBar]:
 def longest_segments(segments: Iterable[BarSegment], most: int = MOST_SEGMENTS) -> tuple[BarSegment, ...]:
     """The segments in order of time. Neighbours of one detail are joined; of more than `most`, the longest stay."""
     joined: list[BarSegment] = []
-    for one in sorted(segments, key=lambda segment: segment.start_ns):
+    for segment_ in sorted(segments, key=lambda segment: segment.start_ns):
         last = joined[-1] if joined else None
-        if last and last[:2] == one[:2]:
-            joined[-1] = last._replace(end_ns=max(last.end_ns, one.end_ns))
+        if last and last[:2] == segment_[:2]:
+            joined[-1] = last._replace(end_ns=max(last.end_ns, segment_.end_ns))
         else:
-            joined.append(one)
+            joined.append(segment_)
     if len(joined) > most:
-        joined = sorted(joined, key=lambda one: one.start_ns - one.end_ns)[:most]
-    return tuple(sorted(joined, key=lambda one: one.start_ns))
+        joined = sorted(joined, key=lambda segment: segment.start_ns - segment.end_ns)[:most]
+    return tuple(sorted(joined, key=lambda segment: segment.start_ns))
 
 
 def _joined(bars: Sequence[StepBar]) -> StepBar:

@@ -44,7 +44,7 @@ class StepRows:
             return
         if self._last is None or start_ms >= self._last[0]:
             self._last = start_ms, round(lasts / bar.steps, 6)
-        spent = (round(one / 1e9, 6) for one in bar.phase_ns)
+        spent = (round(ns / 1e9, 6) for ns in bar.phase_ns)
         critical = bar.steps if is_critical else 0
         cells = array("d", (bar.number, start_ms, lasts, critical, bar.steps, round(bar.longest_ns / 1e9, 6), *spent))
         if at == len(self) and self._new and self._fits(cells):

@@ -25,10 +25,10 @@ class StepTimes:
     def joined(cls, several: Iterable["StepTimes"]) -> "StepTimes":
         """The durations of several together."""
         joined = cls()
-        for one in several:
-            joined._counts.update(one._counts)
-            joined._sum_s += one._sum_s
-            joined._longest_s = max(joined._longest_s, one._longest_s)
+        for times in several:
+            joined._counts.update(times._counts)
+            joined._sum_s += times._sum_s
+            joined._longest_s = max(joined._longest_s, times._longest_s)
         return joined
 
     def add_point(self, point: HistogramDataPoint) -> None:
@@ -78,7 +78,7 @@ class StepTimes:
         if not self._counts:
             return 0.0
         index = np.array(sorted(self._counts))
-        reached = np.cumsum([self._counts[one] for one in index])
+        reached = np.cumsum([self._counts[at] for at in index])
         at = index[np.searchsorted(reached, ranks(reached[-1], percent))]
         return min(float(_LAYOUT.at_percentile(at, percent)) / _NS, self._longest_s)
 
@@ -86,4 +86,4 @@ class StepTimes:
         """The different durations (s), ascending, and how often each occurred; both of shape (n,)."""
         index = np.array(sorted(self._counts), np.int64)
         middle = (_LAYOUT.lowest(index) + _LAYOUT.highest_equivalent(index)) / 2 / _NS
-        return middle, np.array([self._counts[one] for one in index], np.int64)
+        return middle, np.array([self._counts[at] for at in index], np.int64)

@@ -56,19 +56,19 @@ class Entities(Generic[Entity]):
         None if it is new and the table is full of living ones, if the id is too long, or if one has ended that is not
         known.
         """
-        found = self._all.get(id_)
+        entity = self._all.get(id_)
         if is_end:
-            if found is not None:
+            if entity is not None:
                 self.changed.add(id_)
-            return found
-        if found is None:
+            return entity
+        if entity is None:
             if len(id_) > LONGEST_TEXT or (len(self._all) >= self._most and not self._make_room()):
                 self._refused()
                 return None
-            found = self._all[id_] = make()
-        found.touched = now
+            entity = self._all[id_] = make()
+        entity.touched = now
         self.changed.add(id_)
-        return found
+        return entity
 
     def sweep(self, now: float) -> None:
         """Removes the entities that ended `kept_after_end` ago, or have no data for `expiration`."""

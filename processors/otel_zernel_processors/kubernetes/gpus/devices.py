@@ -40,21 +40,21 @@ def plugin_device(name: str, resource: str) -> GpuDevice:
     """A device of a device plugin."""
     base, replica, _ = name.partition(_REPLICA)
     is_replica = bool(replica) or resource.endswith(".shared")
-    if found := _UUID.fullmatch(base):
-        return GpuDevice(_sharing(found[1] == "MIG", is_replica), uuid=base, name=name)
-    if found := _GKE.fullmatch(base):
-        instance = int(found[2]) if found[2] else None
-        is_replica = is_replica or bool(found[3])
-        return GpuDevice(_sharing(instance is not None, is_replica), board=found[1], instance=instance, name=name)
+    if match := _UUID.fullmatch(base):
+        return GpuDevice(_sharing(match[1] == "MIG", is_replica), uuid=base, name=name)
+    if match := _GKE.fullmatch(base):
+        instance = int(match[2]) if match[2] else None
+        is_replica = is_replica or bool(match[3])
+        return GpuDevice(_sharing(instance is not None, is_replica), board=match[1], instance=instance, name=name)
     return GpuDevice(_sharing("mig" in resource, is_replica), name=name)
 
 
 def claimed_device(name: str) -> GpuDevice:
     """A device of a claim. Only its driver knows whether others share it."""
-    found = _DRA.fullmatch(name)
-    if not found:
+    match = _DRA.fullmatch(name)
+    if not match:
         return GpuDevice(name=name)
-    return GpuDevice("mig" if found[2] else "exclusive", board=f"nvidia{found[1]}", name=name)
+    return GpuDevice("mig" if match[2] else "exclusive", board=f"nvidia{match[1]}", name=name)
 
 
 def _sharing(is_mig: bool, is_replica: bool) -> Sharing:

@@ -64,13 +64,13 @@ def holders(
 
     Raises `google.protobuf.message.DecodeError`.
     """
-    found: dict[GpuHolder, None] = {}
+    held: dict[GpuHolder, None] = {}
     for pod in _ListPodResourcesResponse.FromString(answer).pod_resources:
         for container in pod.containers:
             where = (pod.namespace, pod.name, container.name)
             for device, claim in (*_plugin(container, is_resource), *_claimed(container, is_driver)):
-                found[GpuHolder(*where, device, claim)] = None
-    return tuple(found)
+                held[GpuHolder(*where, device, claim)] = None
+    return tuple(held)
 
 
 def _plugin(container: Any, is_resource: Callable[[str], bool]) -> Iterator[tuple[GpuDevice, str]]:
@@ -102,23 +102,25 @@ class HolderHistory:
         """The holders of one answer that hold their GPU now. `has_ended` says it of a pod's namespace and name."""
         self._answers += 1
         every = tuple(listed)
-        self._since = {one: self._since.get(one, self._answers) for one in every}
+        self._since = {holder: self._since.get(holder, self._answers) for holder in every}
         newest: dict[str, GpuHolder] = {}
-        for one in every:
-            if has_ended(one.namespace, one.pod):
+        for holder in every:
+            if has_ended(holder.namespace, holder.pod):
                 continue
-            other = newest.get(one.device.name)
-            if other is None or self._since[one] >= self._since[other]:
-                newest[one.device.name] = one
-        return tuple(one for one in every if self._is_present(one, newest, has_ended))
+            later = newest.get(holder.device.name)
+            if later is None or self._since[holder] >= self._since[later]:
+                newest[holder.device.name] = holder
+        return tuple(holder for holder in every if self._is_present(holder, newest, has_ended))
 
-    def _is_present(self, one: GpuHolder, newest: dict[str, GpuHolder], has_ended: Callable[[str, str], bool]) -> bool:
-        if has_ended(one.namespace, one.pod):
+    def _is_present(
+        self, holder: GpuHolder, newest: dict[str, GpuHolder], has_ended: Callable[[str, str], bool]
+    ) -> bool:
+        if has_ended(holder.namespace, holder.pod):
             return False
-        last = newest[one.device.name]
-        same_pod = (last.namespace, last.pod) == (one.namespace, one.pod)
+        last = newest[holder.device.name]
+        same_pod = (last.namespace, last.pod) == (holder.namespace, holder.pod)
         # A claim may be shared by pods, and by the containers of one pod.
-        return bool(one.claim) or same_pod
+        return bool(holder.claim) or same_pod
 
 
 class Kubelet:
@@ -191,8 +193,8 @@ class GpuPodReport:
         """The batch for holders with these attributes. None if there is nothing to report."""
         present = {otlp.encode_point_attributes(attributes) for attributes in holders}
         period = otlp.Period(0, now_ns)
-        points = [otlp.encode_number_point(one, 1, period) for one in sorted(present)]
-        ends = [delimited(1, one + encode_staleness("gauge", now_ns)) for one in sorted(self._series - present)]
+        points = [otlp.encode_number_point(point, 1, period) for point in sorted(present)]
+        ends = [delimited(1, series + encode_staleness("gauge", now_ns)) for series in sorted(self._series - present)]
         self._series = present
         if not (points or ends):
             return None

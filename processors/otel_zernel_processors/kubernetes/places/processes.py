@@ -62,17 +62,17 @@ def _of_mounts(mountinfo: str) -> ContainerPlace:
     uid = name = ""
     for line in mountinfo.splitlines():
         fields = line.split(" ", 5)
-        found = _MOUNT.search(fields[3]) if len(fields) > 5 else None
-        if found and found["name"]:
-            uid, name = found["uid"], found["name"]
-        elif found and fields[4] == "/etc/hosts":
-            uid = uid or found["uid"]
+        match = _MOUNT.search(fields[3]) if len(fields) > 5 else None
+        if match and match["name"]:
+            uid, name = match["uid"], match["name"]
+        elif match and fields[4] == "/etc/hosts":
+            uid = uid or match["uid"]
     return ContainerPlace(pod_uid=uid, container_name=name)
 
 
 def _pod_uid(path: str) -> str:
-    found = _POD.search(path)
-    return found[1].replace("_", "-") if found else ""
+    match = _POD.search(path)
+    return match[1].replace("_", "-") if match else ""
 
 
 def _container_id(path: str) -> str:
@@ -83,8 +83,8 @@ def _container_id(path: str) -> str:
 
 
 def _slurm_job(path: str) -> str:
-    found = _SLURM.search(path)
-    return (found[1] or found[2]) if found else ""
+    match = _SLURM.search(path)
+    return (match[1] or match[2]) if match else ""
 
 
 _REMEMBERED: Final = 8192

@@ -44,11 +44,11 @@ def _pairs(file: Path) -> dict[str, str]:
             text = opened.read(_LONGEST_FILE).decode("utf-8", "replace")
     except OSError:
         return {}
-    return {found[1]: _ESCAPED.sub(_character, found[2]) for found in _LINE.finditer(text)}
+    return {match[1]: _ESCAPED.sub(_character, match[2]) for match in _LINE.finditer(text)}
 
 
-def _character(found: re.Match[str]) -> str:
-    code = found[1]
+def _character(match: re.Match[str]) -> str:
+    code = match[1]
     if code[0] in "xuU" and len(code) > 1:
         return chr(int(code[1:], 16)) if int(code[1:], 16) <= 0x10FFFF else "\ufffd"
     return _CHARACTERS.get(code, code)
@@ -62,4 +62,4 @@ def pods_with_logs(folder: Path) -> list[KubernetesPod]:
     with os.scandir(folder) as entries:
         parts = [entry.name.split("_") for entry in entries]
     # Names in Kubernetes have no underscore.
-    return [KubernetesPod(namespace, name, uid) for namespace, name, uid in filter(lambda one: len(one) == 3, parts)]
+    return [KubernetesPod(namespace, name, uid) for namespace, name, uid in filter(lambda part: len(part) == 3, parts)]

@@ -53,12 +53,12 @@ class PodJob:
 
 def job_of(labels: Mapping[str, str], annotations: Mapping[str, str], namespace: str) -> PodJob:
     """The job of a pod. Empty if no label names one."""
-    one = labels.get(_RAY_NAME, "") if labels.get(_RAY_KIND) == "RayJob" else _first(_NAMES, labels)
-    name = one or _first(_SEVERAL, labels)
+    name_ = labels.get(_RAY_NAME, "") if labels.get(_RAY_KIND) == "RayJob" else _first(_NAMES, labels)
+    name = name_ or _first(_SEVERAL, labels)
     id_ = labels.get(_SLURM) or (f"{namespace}/{name}" if name else "")
     if not id_:
         return PodJob()
-    found: dict[str, str | int | None] = {
+    attributes: dict[str, str | int | None] = {
         semconv.JOB_REPLICA: _first(_REPLICAS, labels),
         semconv.JOB_INDEX: _number(_first(_INDEXES, labels) or _first(_INDEXES, annotations)),
         semconv.JOB_ATTEMPT: _number(labels.get(_ATTEMPT, "")),
@@ -67,8 +67,8 @@ def job_of(labels: Mapping[str, str], annotations: Mapping[str, str], namespace:
     return PodJob(
         id_,
         name or id_,
-        bool(one) or _SLURM in labels,
-        {key: value for key, value in found.items() if value not in (None, "")},
+        bool(name_) or _SLURM in labels,
+        {key: value for key, value in attributes.items() if value not in (None, "")},
     )
 
 
@@ -144,9 +144,9 @@ def _texts(values: Mapping[str, Any] | None) -> dict[str, str]:
 def _containers(status: Json) -> Iterator[tuple[str, str]]:
     """A status has the id with the name of its runtime: `containerd://ID`."""
     for kind in ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"):
-        for one in status.get(kind) or ():
-            if id_ := str(one.get("containerID") or "").rpartition("//")[2]:
-                yield id_, str(one.get("name"))
+        for container in status.get(kind) or ():
+            if id_ := str(container.get("containerID") or "").rpartition("//")[2]:
+                yield id_, str(container.get("name"))
 
 
 def _owners(metadata: Json, labels: Mapping[str, str]) -> Iterator[tuple[str, str]]:

@@ -18,7 +18,7 @@ class Exemplars:
     def add(self, slot: int, exemplars: Iterable[Exemplar]) -> None:
         """Adds exemplars to a slot, and keeps the 16 largest."""
         values = self._values.setdefault(slot, {})
-        values.update((one.SerializeToString(), one.as_double or one.as_int) for one in exemplars)
+        values.update((exemplar.SerializeToString(), exemplar.as_double or exemplar.as_int) for exemplar in exemplars)
         if len(values) > _MOST:
             self._values[slot] = dict(nlargest(_MOST, values.items(), key=lambda pair: pair[1]))
 

@@ -28,8 +28,8 @@ class SparseCounts:
         if span >= _DENSE * len(keys):
             return cls(*np.unique(keys, return_counts=True))
         dense = np.bincount(keys - lowest)
-        found = np.flatnonzero(dense)
-        return cls(found + lowest, dense[found])
+        flatnonzero = np.flatnonzero(dense)
+        return cls(flatnonzero + lowest, dense[flatnonzero])
 
     @classmethod
     def merge(cls, parts: Sequence["SparseCounts"]) -> "SparseCounts":

@@ -46,19 +46,22 @@ def summary_points(
     point = np.dtype([*_NUMBERS, ("quantiles", _QUANTILE, (len(quantiles),))])
     points = np.zeros(len(series), point)
     points["start_tag"], points["time_tag"], points["count_tag"], points["sum_tag"] = 0x11, 0x19, 0x21, 0x29
-    points["start"] = [one.start_ns for one in series]
+    points["start"] = [of_series.start_ns for of_series in series]
     points["time"], points["count"], points["sum"] = time_ns, counts, sums
     at = points["quantiles"]
     at["tag"], at["q_tag"], at["v_tag"] = np.void(bytes((0x32, _QUANTILE.itemsize - 2))), 0x09, 0x11
     at["quantile"], at["value"] = quantiles, values
     encoded, size = points.tobytes(), point.itemsize
-    return [encoded[row * size : (row + 1) * size] + _attributes(one, "summary") for row, one in enumerate(series)]
+    return [
+        encoded[row * size : (row + 1) * size] + _attributes(of_series, "summary")
+        for row, of_series in enumerate(series)
+    ]
 
 
 def staleness_points(series: Iterable[PercentileSeries], time_ns: int, output: Output) -> list[bytes]:
     """The encoded staleness point of each series."""
     without_attributes = encode_staleness(_KINDS[output], time_ns)
-    return [without_attributes + _attributes(one, output) for one in series]
+    return [without_attributes + _attributes(of_series, output) for of_series in series]
 
 
 def exponential_point(
@@ -91,12 +94,12 @@ def _attributes(series: PercentileSeries, output: Output) -> bytes:
 
 def encoded_exemplars(exemplars: Iterable[bytes]) -> bytes:
     """The exemplars of an ExponentialHistogramDataPoint, to be appended to its other fields."""
-    return b"".join(delimited(ExponentialHistogramDataPoint.EXEMPLARS_FIELD_NUMBER, one) for one in exemplars)
+    return b"".join(delimited(ExponentialHistogramDataPoint.EXEMPLARS_FIELD_NUMBER, exemplar) for exemplar in exemplars)
 
 
-def encode_metric_of(output: Output, name: str, one: PercentileSeries, points: Iterable[bytes]) -> bytes:
+def encode_metric_of(output: Output, name: str, sample: PercentileSeries, points: Iterable[bytes]) -> bytes:
     """An encoded Metric with these points: a cumulative histogram or a summary. `one` is any of its series."""
-    descriptor = Descriptor(name, one.stream.unit, _KINDS[output], one.stream.description)
+    descriptor = Descriptor(name, sample.stream.unit, _KINDS[output], sample.stream.description)
     return encode_metric(descriptor, b"".join(delimited(1, point) for point in points))
 
 
@@ -155,7 +158,7 @@ class PercentilesReport:
 
     def _ends(self, series: Sequence[PercentileSeries], now_ns: int) -> Batch:
         metrics: list[tuple[PercentileSeries, bytes]] = []
-        for _, group in groupby(series, key=lambda one: one.stream):
+        for _, group in groupby(series, key=lambda series: series.stream):
             ended = list(group)
             points = {output: staleness_points(ended, now_ns, output) for output in self._encoders}
             metrics += [self._metric(output, ended[0], encoded) for output, encoded in points.items()]
@@ -168,14 +171,16 @@ class PercentilesReport:
         order = sorted(range(len(series)), key=lambda row: _order(series[row]))
         for _, group in groupby(order, key=lambda row: series[row].stream):
             rows = list(group)
-            one = series[rows[0]]
-            metrics += [self._metric(name, one, [encoded[row] for row in rows]) for name, encoded in points.items()]
+            sample = series[rows[0]]
+            metrics += [self._metric(name, sample, [encoded[row] for row in rows]) for name, encoded in points.items()]
         return encode_batch(metrics, len(series) * len(points))
 
-    def _metric(self, output: Output, one: PercentileSeries, points: Iterable[bytes]) -> tuple[PercentileSeries, bytes]:
+    def _metric(
+        self, output: Output, sample: PercentileSeries, points: Iterable[bytes]
+    ) -> tuple[PercentileSeries, bytes]:
         """The encoded metric of a stream, beside one of its series."""
-        name = self._config.name_of(output, one.stream.name, is_histogram=one.stream.is_histogram)
-        return one, encode_metric_of(output, name, one, points)
+        name = self._config.name_of(output, sample.stream.name, is_histogram=sample.stream.is_histogram)
+        return sample, encode_metric_of(output, name, sample, points)
 
     def _summaries(self, slots: Ints, series: Sequence[PercentileSeries], now_ns: int) -> list[bytes]:
         counted = self._counts.in_window(int(slots[0]), int(slots[-1]) + 1)
@@ -192,9 +197,9 @@ class PercentilesReport:
 
     def _exponential_histograms(self, slots: Ints, series: Sequence[PercentileSeries], now_ns: int) -> list[bytes]:
         points = []
-        for slot, one in zip(slots.tolist(), series, strict=True):
+        for slot, of_series in zip(slots.tolist(), series, strict=True):
             total, zero = float(self._table.sum[slot]), 0.5 / self._table.per_unit[slot]
-            point = exponential_point(one, now_ns, total, zero, self._totals.of(slot)) if self._totals else b""
+            point = exponential_point(of_series, now_ns, total, zero, self._totals.of(slot)) if self._totals else b""
             points.append(point + encoded_exemplars(self._exemplars.pop(slot)))
         return points
 

@@ -73,10 +73,10 @@ def ranges(states: Sequence[HistogramState], per_unit: Floats) -> tuple[Ints, In
 
     `per_unit`, of shape (len(states),): the number of integers in one unit of the metric.
     """
-    times = [len(one.buckets.keys) for one in states]
+    times = [len(state.buckets.keys) for state in states]
     with np.errstate(over="ignore", invalid="ignore"):  # bounds may be infinite
-        lowest, highest = np.rint(np.array([(one.lowest, one.highest) for one in states]).T * per_unit)
-        low, high = (np.concatenate(ends) for ends in zip(*(one.limits() for one in states), strict=True))
+        lowest, highest = np.rint(np.array([(state.lowest, state.highest) for state in states]).T * per_unit)
+        low, high = (np.concatenate(ends) for ends in zip(*(state.limits() for state in states), strict=True))
         per_unit = np.repeat(per_unit, times)
         first = np.maximum(integers_below(low, per_unit) + 1, np.repeat(lowest, times))
         last = np.minimum(integers_below(high, per_unit), np.repeat(highest, times))

@@ -251,7 +251,11 @@ class Intake:
         """The encoded sum without the deltas that are repeated."""
         if data.aggregation_temporality != AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA:
             return data.SerializeToString()
-        new = [one for one in data.data_points if has_no_value(one) or self._deltas.add(key, one)]
+        new = [
+            data_point
+            for data_point in data.data_points
+            if has_no_value(data_point) or self._deltas.add(key, data_point)
+        ]
         self._lost[REPEATED] += len(data.data_points) - len(new)
         return Sum(data_points=new).SerializeToString()
 
@@ -380,11 +384,11 @@ class Intake:
         np.add.at(self._table.sum, slots, values)
 
     def _count_states(self, histograms: Sequence[tuple[int, HistogramState]], now_ns: int) -> None:
-        slots, states = np.array([slot for slot, _ in histograms]), [one for _, one in histograms]
+        slots, states = np.array([slot for slot, _ in histograms]), [histogram for _, histogram in histograms]
         per_unit = self._table.per_unit[slots]
         first, last = ranges(states, per_unit)
-        counts = np.concatenate([one.buckets.counts for one in states])
-        state_of_bucket = np.repeat(np.arange(len(histograms)), [len(one.buckets.keys) for one in states])
+        counts = np.concatenate([state.buckets.counts for state in states])
+        state_of_bucket = np.repeat(np.arange(len(histograms)), [len(state.buckets.keys) for state in states])
         bucket, units, times = spread(self._layout, first, last, counts)
         slots_of_values = slots[state_of_bucket[bucket]]
         limit = self._table.limit[slots_of_values].astype(np.int64)
@@ -392,9 +396,9 @@ class Intake:
             self._clamped.add(int(times[units > limit].sum()))
         self._add(slots_of_values, np.minimum(units, limit), times, now_ns)
         middles = np.bincount(state_of_bucket, (first / 2 + last / 2) * counts, len(histograms)) / per_unit
-        sums = [middle if one.sum is None else one.sum for one, middle in zip(states, middles, strict=True)]
+        sums = [middle if state.sum is None else state.sum for state, middle in zip(states, middles, strict=True)]
         np.add.at(self._table.sum, slots, sums)
-        self._lost["negative"] += sum(one.negative for one in states)
+        self._lost["negative"] += sum(state.negative for state in states)
 
     def _add(self, slots: Ints, units: Ints, times: Ints | None, now_ns: int) -> None:
         self._counts.add(slots, units, times)

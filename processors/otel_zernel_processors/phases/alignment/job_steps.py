@@ -47,17 +47,19 @@ def offset(reference: Sequence[Meeting], other: Sequence[Meeting]) -> int | None
     near = _NEAR * median(after.time - before.time for before, after in pairwise(reference))
     first, last = reference[0].time - near, reference[-1].time + near
     compared = [meeting for meeting in other if first <= meeting.time <= last]
-    votes = Counter(nearest.number - one.number for one in compared if (nearest := _near(reference, one, near)))
+    votes = Counter(
+        nearest.number - meeting_.number for meeting_ in compared if (nearest := _near(reference, meeting_, near))
+    )
     best, agreeing = next(iter(votes.most_common(1)), (0, 0))
     enough = len(compared) >= _FEWEST_MEETINGS and agreeing >= _AGREEMENT * len(compared)
     return best if enough else None
 
 
-def _near(reference: Sequence[Meeting], one: Meeting, near: float) -> Meeting | None:
+def _near(reference: Sequence[Meeting], meeting_: Meeting, near: float) -> Meeting | None:
     """The meeting of the reference at the same time; None if there is none."""
-    at = bisect_left(reference, (one.time,))
-    nearest = min(reference[max(at - 1, 0) : at + 1], key=lambda meeting: abs(meeting.time - one.time))
-    return nearest if abs(nearest.time - one.time) <= near else None
+    at = bisect_left(reference, (meeting_.time,))
+    nearest = min(reference[max(at - 1, 0) : at + 1], key=lambda meeting: abs(meeting.time - meeting_.time))
+    return nearest if abs(nearest.time - meeting_.time) <= near else None
 
 
 _FEWEST = 3
@@ -278,12 +280,12 @@ def _are_counted(steps: Mapping[int, Sequence[RankStep]]) -> bool:
 
 def _contradicts(steps: Mapping[int, Sequence[RankStep]], origins: Mapping[int, RankOrigin]) -> bool | None:
     """Whether numbers of collectives contradict the times on a host; None if too few are known."""
-    found = [
+    agrees = [
         _agree(steps[reference][-LATEST:], steps[rank][-LATEST:])
         for reference, *others in _by_host(origins, steps)
         for rank in others
     ]
-    return False in found or (None if None in found or not found else False)
+    return False in agrees or (None if None in agrees or not agrees else False)
 
 
 def _agree(reference: Sequence[RankStep], other: Sequence[RankStep]) -> bool | None:

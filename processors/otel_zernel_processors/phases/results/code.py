@@ -168,7 +168,9 @@ class CodeHistory:
         stacks: Counter[_StackKey] = Counter()
         for part in parts:
             stacks.update(part.stacks)
-        return CodeTimes(seconds, [one for key, time in stacks.items() for one in self._placed(key, time, by_mark)])
+        return CodeTimes(
+            seconds, [placed for key, time in stacks.items() for placed in self._placed(key, time, by_mark)]
+        )
 
     def _join_next(self) -> None:
         time, record = self._waiting.popleft()
@@ -182,10 +184,10 @@ class CodeHistory:
             part.since = part.since or self._covered
             part.seconds += seconds
         self._covered = time
-        for one in record.stacks:
-            if lines := _lines(one, record.lines):
-                key = _StackKey(one.thread, one.worker, (one.mark, one.is_inside), one.activity, lines)
-                has_room = [part.add_stack(key, one.seconds) for part in parts]
+        for stack in record.stacks:
+            if lines := _lines(stack, record.lines):
+                key = _StackKey(stack.thread, stack.worker, (stack.mark, stack.is_inside), stack.activity, lines)
+                has_room = [part.add_stack(key, stack.seconds) for part in parts]
                 if not all(has_room):
                     self._drop(1, "max_stacks")
 
@@ -207,12 +209,12 @@ class CodeHistory:
 def _marks(step: Step) -> list[tuple[int, Mark]]:
     """The begins and ends of the intervals of its thread, in order. Where several meet, inner ones end first."""
     edges = []
-    for one in step.intervals:
-        if one.thread == step.thread:
-            kind = OPERATORS if one.operators else one.kind
-            edges.append((one.end, False, -one.start, kind))
-            if one.start < one.end:
-                edges.append((one.start, True, -one.start, kind))
+    for interval in step.intervals:
+        if interval.thread == step.thread:
+            kind = OPERATORS if interval.operators else interval.kind
+            edges.append((interval.end, False, -interval.start, kind))
+            if interval.start < interval.end:
+                edges.append((interval.start, True, -interval.start, kind))
     return [(time, (kind, is_inside)) for time, is_inside, _, kind in sorted(edges)]
 
 
@@ -231,8 +233,8 @@ def _by_mark(parts: Iterable[Mapping[tuple[Mark, _Doing], Counter[Position]]]) -
     return sums
 
 
-def _lines(one: StackTime, lines: tuple[CodeLine, ...]) -> tuple[CodeLine, ...]:
+def _lines(stack: StackTime, lines: tuple[CodeLine, ...]) -> tuple[CodeLine, ...]:
     """The lines of a stack; empty if the record lacks one of them."""
-    if any(at >= len(lines) for at in one.lines):
+    if any(at >= len(lines) for at in stack.lines):
         return ()
-    return tuple(lines[at] for at in one.lines)
+    return tuple(lines[at] for at in stack.lines)

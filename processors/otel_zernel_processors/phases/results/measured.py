@@ -143,7 +143,7 @@ class MeasuredProcess:
         segments = closed.attribution.segments
         self.steps.add((step.start, step.end), segments, closed.events, flags, number, met)
         self.code.add_step(step, segments, Position.EVALUATION if flags & StepFlags.EVALUATION else None)
-        self._uses_nccl = self._uses_nccl or any(one.collective for one in closed.collectives)
+        self._uses_nccl = self._uses_nccl or any(collective.collective for collective in closed.collectives)
         if not self._optimizer or not self._has_loader:
             self._name(closed)
 
@@ -217,10 +217,10 @@ class MeasuredProcess:
         return answer_on(Job([self.input(rank)], ends, expected), before)
 
     def _name(self, closed: ClosedStep) -> None:
-        for one in closed.step.intervals:
-            if one.kind == "optimizer":
-                self._optimizer = one.name.removeprefix("Optimizer.step#").partition(".")[0]
-            self._has_loader |= one.kind == "data_loading" and "DataLoader" in one.name
+        for interval in closed.step.intervals:
+            if interval.kind == "optimizer":
+                self._optimizer = interval.name.removeprefix("Optimizer.step#").partition(".")[0]
+            self._has_loader |= interval.kind == "data_loading" and "DataLoader" in interval.name
 
 
 def most_edges(ranks: int) -> int:
@@ -239,7 +239,7 @@ def answer_over_ranks(
     last collective; 0 if it is not known. Such a rank was the last to come: it left with the others. None if too few
     steps are known, and if the last one was before `since` (ns)."""
     rows = []
-    begin = max((int(one.steps.steps[0, 0]) for one in ranks.values() if len(one.steps)), default=0)
+    begin = max((int(rank.steps.steps[0, 0]) for rank in ranks.values() if len(rank.steps)), default=0)
     for step in meetings:
         met = [step.get(rank, 0) for rank in ranks]
         known = [time for time in met if time]
@@ -251,7 +251,7 @@ def answer_over_ranks(
     if len(edges) < _FEWEST or edges[-1].max() < since:
         return None
     edges = edges[-most_edges(len(ranks)) :]
-    if not any(one.segments for one in ranks.values()):
+    if not any(rank.segments for rank in ranks.values()):
         edges = _first_to_leave(edges)
     return answer_on(Job([measured.input(rank) for rank, measured in ranks.items()], edges, expected), before)
 
@@ -267,10 +267,10 @@ def _first_to_leave(edges: Integers) -> Integers:
 def _blocks(ranks: Iterable[MeasuredProcess]) -> Integers:
     """Edges of the same time on all ranks, a few steps apart: ranks step together, also if it is not known where they
     meet. Clocks of hosts differ by far less."""
-    ends = [training_ends(one.steps)[:, 0] for one in ranks]
+    ends = [training_ends(rank.steps)[:, 0] for rank in ranks]
     begin, end = (
-        max((one[0] for one in ends if len(one)), default=0),
-        min((one[-1] if len(one) else 0 for one in ends), default=0),
+        max((end[0] for end in ends if len(end)), default=0),
+        min((end[-1] if len(end) else 0 for end in ends), default=0),
     )
     count = min(min(map(len, ends), default=0) // _BLOCK, _MOST_BLOCKS)
     if count < _FEWEST or begin >= end:

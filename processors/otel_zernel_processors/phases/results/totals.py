@@ -270,10 +270,10 @@ class RankTimes(NamedTuple):
 
 def compare(windows: Mapping[int, PhaseTotals]) -> RankTimes | None:
     """Compares the sums of each rank's window. At least two ranks must have trained."""
-    trained = {rank: one for rank, one in sorted(windows.items()) if one.trained and one.phase_ns.total()}
+    trained = {rank: window for rank, window in sorted(windows.items()) if window.trained and window.phase_ns.total()}
     if len(trained) < 2:
         return None
-    waits = {rank: one.phase_ns["nccl_collective"] / 1e9 / one.trained for rank, one in trained.items()}
-    step = sum(one.phase_ns.total() / 1e9 / one.trained for one in trained.values()) / len(trained)
+    waits = {rank: process.phase_ns["nccl_collective"] / 1e9 / process.trained for rank, process in trained.items()}
+    step = sum(process.phase_ns.total() / 1e9 / process.trained for process in trained.values()) / len(trained)
     longest = max(waits.values())
     return RankTimes({rank: longest - wait for rank, wait in waits.items()}, min(waits.values()), step)

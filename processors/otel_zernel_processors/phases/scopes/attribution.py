@@ -104,7 +104,9 @@ def attribute(
     bounds = _work(step)
     uncovered = _gaps(step, gaps, bounds) if gaps else []
     if step.hides_update:
-        uncovered = [(max(one.end for one in step.intervals if one.kind == "backward"), step.end, _UPDATE)]
+        uncovered = [
+            (max(interval.end for interval in step.intervals if interval.kind == "backward"), step.end, _UPDATE)
+        ]
     covered.sort()
     if step.losses:
         uncovered = _with_losses(step, covered, uncovered)
@@ -124,9 +126,9 @@ def attribute(
 def _covered(step: Step, marks: Iterable[ThreadMark] | None) -> list[Cover]:
     """The intervals that show something. `marks` replace scopes and passes."""
     covered = [
-        (one.start, one.end, at)
-        for one in step.intervals
-        if (at := _precedence(one) if one.kind in _CALLS else PRECEDENCE.get(one.kind)) is not None
+        (interval.start, interval.end, at)
+        for interval in step.intervals
+        if (at := _precedence(interval) if interval.kind in _CALLS else PRECEDENCE.get(interval.kind)) is not None
     ]
     if marks is None:
         return covered

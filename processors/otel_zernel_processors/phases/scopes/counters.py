@@ -97,7 +97,9 @@ class Throttling:
         if not self._is_limited or not segments:
             return segments
         first, last = segments[0].start, segments[-1].end
-        readings = [one for one in self._readings if one.stopped and one.start < last and first < one.end]
+        readings = [
+            reading for reading in self._readings if reading.stopped and reading.start < last and first < reading.end
+        ]
         return [self._divided(segment, readings) for segment in segments] if readings else segments
 
     @staticmethod

@@ -44,7 +44,7 @@ class FollowedThreads:
     def begins(self) -> int | None:
         """When (ns) the first held step begins; None without one."""
         begins = [cutter.begins for cutter in (self._followed or self._cutters).values()]
-        return min((one for one in begins if one is not None), default=None)
+        return min((begin for begin in begins if begin is not None), default=None)
 
     def feed(self, interval: ThreadInterval) -> Iterable[Step]:
         """Adds an interval; returns the steps that it completes."""
@@ -83,7 +83,7 @@ class FollowedThreads:
         steps = list(steps)
         for step in steps:
             step.thread = cutter.thread
-            step.is_fed = any(other.loads for other in self._cutters.values() if other is not cutter)
+            step.is_fed = any(cutter_.loads for cutter_ in self._cutters.values() if cutter_ is not cutter)
         return steps
 
     def _feed_other(self, interval: ThreadInterval) -> list[Step]:
@@ -112,13 +112,13 @@ class FollowedThreads:
         """Feeds the updates that other threads made inside a backward pass: autograd's own threads run its hooks."""
         steps: list[Step] = []
         inside = [
-            one
-            for one in self._strays
-            if backward.start <= one.start and one.end <= backward.end and one.thread != cutter.thread
+            stray
+            for stray in self._strays
+            if backward.start <= stray.start and stray.end <= backward.end and stray.thread != cutter.thread
         ]
-        for one in inside:
-            steps += self._feed(cutter, one._replace(thread=cutter.thread, snapshots=b""))
-        kept = (one for one in self._strays if one.start < backward.start)
+        for scope in inside:
+            steps += self._feed(cutter, scope._replace(thread=cutter.thread, snapshots=b""))
+        kept = (stray for stray in self._strays if stray.start < backward.start)
         self._strays = deque(kept, maxlen=_STRAYS)
         return steps
 
@@ -133,12 +133,12 @@ class FollowedThreads:
 
     def _wanted(self) -> dict[int, ThreadCutter]:
         cutters = self._cutters
-        trains = {thread: one for thread, one in cutters.items() if one.has_backward}
-        trains = trains or {thread: one for thread, one in cutters.items() if one.trains}
+        trains = {thread: cutter for thread, cutter in cutters.items() if cutter.has_backward}
+        trains = trains or {thread: cutter for thread, cutter in cutters.items() if cutter.trains}
         if trains:
             return trains
-        computes = {thread: one for thread, one in cutters.items() if one.has_runs}
-        some = computes or {thread: one for thread, one in cutters.items() if one.is_clear}
+        computes = {thread: cutter for thread, cutter in cutters.items() if cutter.has_runs}
+        some = computes or {thread: cutter for thread, cutter in cutters.items() if cutter.is_clear}
         return dict(list(some.items())[:1])
 
     def _make_room(self) -> list[Step]:

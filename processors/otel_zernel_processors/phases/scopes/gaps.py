@@ -81,9 +81,11 @@ class Gaps:
         self._bridge_ns = bridge_ns
         self._loads: dict[int, Moment] = {}
         """By its start (ns): the load of a batch within a pass."""
-        self._batches = [(one.start, one.end) for one in step.intervals if one.kind in (BATCH, NOISE)]
+        self._batches = [
+            (interval.start, interval.end) for interval in step.intervals if interval.kind in (BATCH, NOISE)
+        ]
         """When (ns) the program draws random numbers for a batch: from the first operator to the begin of the last."""
-        self._noise = [one.start for one in step.intervals if one.kind == NOISE]
+        self._noise = [interval.start for interval in step.intervals if interval.kind == NOISE]
         """The same, of noise: after a load, the pass begins with it."""
         self._iterators = [start for start, _ in self._batches if self._starts_workers(start)]
         """When (ns) the thread begins to make an iterator of a DataLoader with workers: it draws their base seed."""
@@ -124,7 +126,12 @@ class Gaps:
     def _starts_workers(self, since: int) -> bool:
         """Whether the thread starts processes from a time (ns) on, up to its next load."""
         load = min(
-            (one.start for one in self._step.intervals if one.kind == "data_loading" and one.start >= since), default=0
+            (
+                interval.start
+                for interval in self._step.intervals
+                if interval.kind == "data_loading" and interval.start >= since
+            ),
+            default=0,
         )
         work = self._clock.work_between(since, load) if load else None
         return work is not None and work.forks > 0
@@ -157,14 +164,14 @@ class Gaps:
             return [(begin, mark.start, UNKNOWN[Position.CLIP])]
         of_run = next((at for at in range(position, len(marks)) if marks[at].kind not in _FINISHES), None)
         run = None if of_run is None else marks[of_run]
-        other = UNKNOWN[Position.ENVIRONMENT] if run and before == "inference" else rest
+        unknown = UNKNOWN[Position.ENVIRONMENT] if run and before == "inference" else rest
         if of_run is None or run is None or (run.operators is None and before != "inference"):
-            return [(begin, mark.start, other)]
+            return [(begin, mark.start, unknown)]
         is_rollout = before == "inference" or run.kind == "inference"
         if is_rollout and waits_for_child(begin, mark.start, self._clock):
             return [(begin, mark.start, UNKNOWN[Position.ENVIRONMENT])]
         is_compiled = run.kind == "forward" and self._is_compiled(of_run, begin)
-        has_own_part = not (is_rollout or is_compiled or any(one.kind in _UPDATES for one in marks[:position]))
+        has_own_part = not (is_rollout or is_compiled or any(mark.kind in _UPDATES for mark in marks[:position]))
         own_part = self._clock.part_before_backward(begin, mark.start) if has_own_part else None
         load = self._load(begin, mark.start, run, own_part, by_code=not is_rollout) if run.operators else None
         if before != "inference":
@@ -172,9 +179,9 @@ class Gaps:
         elif load is None:
             load = self._sampled(begin, mark.start, of_run)
         if load:
-            before_load = [(begin, load.start, other)] if load.start > begin else []
+            before_load = [(begin, load.start, unknown)] if load.start > begin else []
             return [*before_load, (load.start, mark.start, MOMENTS[Position.LOAD][load.activity])]
-        return [(begin, mark.start, UNKNOWN[Position.FORWARD] if is_compiled else other)]
+        return [(begin, mark.start, UNKNOWN[Position.FORWARD] if is_compiled else unknown)]
 
     def _load(self, begin: int, end: int, run: ThreadMark, own_part: float | None, *, by_code: bool) -> Load | None:
         """The load before a run. Before an evaluation whose later batches come from mapped memory, few page faults are
@@ -252,7 +259,7 @@ class Gaps:
 
     def _extend_to_next(self, marks: list[ThreadMark]) -> None:
         """Extends passes to the backward pass, or to the next run of the same pass, and finds the loads between."""
-        pauses = sum(one.kind == other.kind == "forward" for one, other in pairwise(marks))
+        pauses = sum(before.kind == after.kind == "forward" for before, after in pairwise(marks))
         following: ThreadMark | None = None
         for position in range(len(marks) - 1, -1, -1):
             mark = marks[position]
@@ -324,10 +331,10 @@ class Gaps:
 
 def times_between_passes(intervals: Sequence[ThreadInterval], bridge_ns: int) -> list[int]:
     """The times (ns) of at least `bridge_ns` between passes without gradients that follow each other."""
-    if not any(one.kind == "inference" for one in intervals):
+    if not any(interval.kind == "inference" for interval in intervals):
         return []
     marks = pairwise(sorted(_marks(intervals), key=_order))
-    times = [after.start - one.end for one, after in marks if one.kind == after.kind == "inference"]
+    times = [after.start - before.end for before, after in marks if before.kind == after.kind == "inference"]
     return [time for time in times if time >= bridge_ns]
 
 
@@ -336,14 +343,14 @@ def _order(mark: ThreadMark) -> tuple[int, int]:
 
 
 def _marks(intervals: Iterable[ThreadInterval]) -> Iterable[ThreadMark]:
-    for one in intervals:
-        if one.kind not in _MARKS:
+    for interval in intervals:
+        if interval.kind not in _MARKS:
             continue
-        operators = one.operators
+        operators = interval.operators
         if operators is None or operators.parts < 2:
-            yield ThreadMark(one.start, -one.end, one.kind, operators)
+            yield ThreadMark(interval.start, -interval.end, interval.kind, operators)
         else:
-            yield from _parts(one, operators)
+            yield from _parts(interval, operators)
 
 
 def _outside_of_loads(marks: Iterable[ThreadMark]) -> list[ThreadMark]:

@@ -100,7 +100,7 @@ class LoadCutter:
 
     def count_updates(self) -> int:
         """Number of updates of the weights since the last load."""
-        return sum(one.kind in UPDATES for one in self._open.intervals) if self._open else 0
+        return sum(interval.kind in UPDATES for interval in self._open.intervals) if self._open else 0
 
     def leave(self) -> tuple[int | None, list[Step], list[ThreadInterval]]:
         """Ends at the last load: its end (ns), the steps before it, and the intervals after it."""
@@ -143,11 +143,11 @@ class LoadCutter:
                 self.pending += len(step.intervals)
             else:
                 settled.append(step)
-            accumulated = sum(one.kind == "accumulation" for one in self._unsettled)
+            accumulated = sum(step.kind == "accumulation" for step in self._unsettled)
             if step.kind == "training" or accumulated >= _ACCUMULATED:
                 self._hides_updates = accumulated >= _ACCUMULATED
                 settled += map(self._with_hidden_update, self._unsettled)
-                self.pending -= sum(len(one.intervals) for one in self._unsettled)
+                self.pending -= sum(len(step.intervals) for step in self._unsettled)
                 self._unsettled = None
         return settled
 
@@ -160,7 +160,7 @@ class LoadCutter:
 
     def _classified(self, step: Step, after: Step | None) -> Step:
         """The step with its kind, which the step after it determines."""
-        self._has_optimizer = self._has_optimizer or any(one.kind == "optimizer" for one in step.intervals)
+        self._has_optimizer = self._has_optimizer or any(interval.kind == "optimizer" for interval in step.intervals)
         step.intervals = with_updates(step.intervals, by_hand=not self._has_optimizer)
         step.kind = self._kind(step, after)
         before, self._before = self._before, step

@@ -124,7 +124,7 @@ class PassCutter:
         steps = self._cut_unit() if self._is_updated() else []
         steps += self._units.flush()
         if self._intervals and self._start is not None:
-            end = max(one.end for one in self._intervals)
+            end = max(interval.end for interval in self._intervals)
             if end > self._start:
                 steps.append(self._take(end, "unfinished"))
         self._intervals, self._tokens, self._start, self._is_stretch = [], [], None, True
@@ -133,8 +133,8 @@ class PassCutter:
 
     def _skip(self, skipped: ThreadInterval) -> list[Step]:
         """The steps up to some that have no intervals."""
-        self._intervals = [one for one in self._intervals if one.end <= skipped.start]
-        self._tokens = [one for one in self._tokens if one.end <= skipped.start]
+        self._intervals = [interval for interval in self._intervals if interval.end <= skipped.start]
+        self._tokens = [token for token in self._tokens if token.end <= skipped.start]
         steps = self.end()
         self._intervals, self._start, self._skipped = [skipped], skipped.start, skipped
         return steps
@@ -147,7 +147,7 @@ class PassCutter:
 
     def cut(self) -> list[Step]:
         """The steps held so far. The last one is unfinished."""
-        rest = max((one.end for one in self._intervals), default=self._start)
+        rest = max((interval.end for interval in self._intervals), default=self._start)
         steps = self.end()
         self._start = rest
         return steps
@@ -214,7 +214,7 @@ class PassCutter:
             end = token.end
         repeated = [token for token in tokens if not token.averages]
         updates = tuple([token.name for token in repeated if token.updates])
-        backwards, operators = sum([one.backwards for one in repeated]), sum([one.operators for one in repeated])
+        backwards, operators = sum([unit.backwards for unit in repeated]), sum([unit.operators for unit in repeated])
         begins = next((token.start for token in tokens if token.kind != "zero_grad"), end)
         gap = begins - self._start if self._is_start_known and self._start is not None else None
         self._by_backward = False
@@ -234,9 +234,9 @@ class PassCutter:
             whole = tokens[: _begin_of_pass(tokens)] if belongs else tokens
         else:
             whole = tokens[: _count_without_loads(tokens)]
-        if all(one.kind == "zero_grad" for one in whole):
+        if all(mark_.kind == "zero_grad" for mark_ in whole):
             return []
-        kind: StepKind = "evaluation" if any(one.kind == "data_loading" for one in whole) else "inference"
+        kind: StepKind = "evaluation" if any(mark_.kind == "data_loading" for mark_ in whole) else "inference"
         return [*self._units.flush(), self._take(whole[-1].end, kind)]
 
     def _cut_inference(self, token: _Token) -> list[Step]:
@@ -247,7 +247,7 @@ class PassCutter:
 
     def _cut_passes(self, token: _Token) -> list[Step]:
         """Without any update: cuts after each backward pass once it is clear that no update comes."""
-        backwards = [one for one in self._tokens if one.backwards]
+        backwards = [token for token in self._tokens if token.backwards]
         if not self._by_backward:
             lasted = token.end - backwards[0].start if backwards else 0
             if len(backwards) < _PASSES and (lasted < _PATIENCE_NS or len(backwards) < 3):
@@ -256,26 +256,28 @@ class PassCutter:
         steps: list[Step] = []
         if not self._is_start_known and self._begins_late(backwards):
             steps.append(self._take(backwards.pop(0).end, "unfinished"))
-        return [*steps, *(self._take(one.end, "training") for one in backwards)]
+        return [*steps, *(self._take(backward.end, "training") for backward in backwards)]
 
     def _begins_late(self, backwards: list[_Token]) -> bool:
         """Whether the collector attached within the first of these steps: nothing, or a part of a pass, is before its
         backward pass."""
-        at, following = (self._tokens.index(one) for one in backwards[:2])
-        first, second = (sum(one.operators for one in some) for some in (self._tokens[:at], self._tokens[at:following]))
+        at, following = (self._tokens.index(backward) for backward in backwards[:2])
+        first, second = (
+            sum(pass_.operators for pass_ in some) for some in (self._tokens[:at], self._tokens[at:following])
+        )
         return at == 0 or first < second
 
     def _take(self, end: int, kind: StepKind) -> Step:
         """Removes the part of the open unit up to `end` (ns)."""
         start = self._start if self._start is not None else end
-        taken = [one for one in self._intervals if one.end <= end]
+        taken = [interval for interval in self._intervals if interval.end <= end]
         taken = with_updates(taken, by_hand=not self._has_optimizer)
-        self._intervals = [one for one in self._intervals if one.end > end]
-        trains = any(one.updates or one.backwards for one in self._tokens if one.end <= end)
-        self._tokens = [one for one in self._tokens if one.end > end]
-        self._is_stretch = all(one.kind in _STRETCH_KINDS for one in self._tokens)
+        self._intervals = [interval for interval in self._intervals if interval.end > end]
+        trains = any(token.updates or token.backwards for token in self._tokens if token.end <= end)
+        self._tokens = [token for token in self._tokens if token.end > end]
+        self._is_stretch = all(token.kind in _STRETCH_KINDS for token in self._tokens)
         self._start, self._is_start_known = end, True
-        has_runs = any(one.operators for one in taken)
+        has_runs = any(pass_.operators for pass_ in taken)
         return Step(start, end, kind, taken, trains=trains, boundary=self._boundary, has_runs=has_runs)
 
     @property

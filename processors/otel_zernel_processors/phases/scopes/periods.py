@@ -40,10 +40,10 @@ class Periods:
 
     def add(self, signature: Signature, gap_ns: int | None) -> None:
         """Adds the next unit. `gap_ns` is the time before its first pass, if known: a step begins with the longest."""
-        for distance, other in enumerate(reversed(self._signatures)):
-            same = other[:2] == signature[:2]
+        for distance, earlier in enumerate(reversed(self._signatures)):
+            same = earlier[:2] == signature[:2]
             self._repeats_roughly[distance] = self._repeats_roughly[distance] + 1 if same else 0
-            same = same and other.operators == signature.operators
+            same = same and earlier.operators == signature.operators
             self._repeats[distance] = self._repeats[distance] + 1 if same else 0
         self._signatures.append(signature)
         self._gaps.append(gap_ns)

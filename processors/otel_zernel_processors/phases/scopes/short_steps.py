@@ -78,7 +78,7 @@ class ShortSteps:
             +steps,
             {event: self._whole(event, number * skipped / count) for event, number in self._events.items()},
             self._whole(None, self._epochs * skipped / count),
-            [one for one in durations if one[-1]],
+            [duration for duration in durations if duration[-1]],
         )
 
     def _whole(self, key: StepEvent | None, count: float) -> int:

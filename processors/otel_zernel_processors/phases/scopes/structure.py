@@ -52,7 +52,7 @@ def events_of(step: Step, collectives: Sequence[ThreadInterval], segments: Seque
 def _count_iterators(step: Step, segments: Sequence[Segment], counts: dict[StepEvent, int]) -> None:
     """Counts the iterators of DataLoaders, and the workers that they start: `scopes.gaps` says where such loads
     begin."""
-    drawn = {one.start for one in step.intervals if one.kind == BATCH}
+    drawn = {interval.start for interval in step.intervals if interval.kind == BATCH}
     for segment in segments if drawn else ():
         if segment.position is Position.LOAD and segment.start in drawn and segment.work and segment.work.forks:
             counts[_ITERATOR] = counts.get(_ITERATOR, 0) + 1

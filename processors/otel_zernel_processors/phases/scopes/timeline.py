@@ -229,8 +229,8 @@ class Timeline:
             start = min(start, self._losses.pop()[0])
         self._losses.append((start, end))
         if len(self._losses) > _LOSSES:
-            (start, one), (other, end) = self._losses[:2]
-            self._losses[:2] = [(min(start, other), max(one, end))]
+            (start, first_end), (second_start, end) = self._losses[:2]
+            self._losses[:2] = [(min(start, second_start), max(first_end, end))]
 
     def _add_doubtful(self, start: int, end: int) -> None:
         """Counts time of closed steps, each part of it once."""
@@ -317,8 +317,8 @@ class Timeline:
         self._began, self._closed_until = self._began or step.start, max(self._closed_until, step.end)
         if not self._collectives:
             return self._made(step, [], [], latest)
-        in_flight = [(one.start, one.end) for one in self._collectives if one.in_flight]
-        began = [one for one in self._collectives if step.start <= one.start < step.end]
+        in_flight = [(collective.start, collective.end) for collective in self._collectives if collective.in_flight]
+        began = [collective for collective in self._collectives if step.start <= collective.start < step.end]
         begins = min(self._threads.begins or step.end, step.end)
         while self._collectives and self._collectives[0].end <= begins:
             self._collectives.popleft()

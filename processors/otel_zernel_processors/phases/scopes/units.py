@@ -96,8 +96,8 @@ class Units:
             unit.kind = "unfinished"
             return
         first = _first_pass(unit)
-        for other, lead in zip(others, self._leads, strict=False):
-            second = _first_pass(other)
+        for unit_, lead in zip(others, self._leads, strict=False):
+            second = _first_pass(unit_)
             if first and second and _are_alike(first, second) and unit.intervals[0] is first:
                 unit.intervals[0], unit.start = with_batch(first, second, lead)
                 return
@@ -107,7 +107,7 @@ class Units:
         another unit, or each other unit at its position has more of something."""
         number = self.count - len(self._held)
         position = self._periods.position_of(number)
-        same = [one for at, one in enumerate(others, number + 1) if self._periods.position_of(at) == position]
+        same = [unit_ for at, unit_ in enumerate(others, number + 1) if self._periods.position_of(at) == position]
         fewest = (min(counts) for counts in zip(*map(_counts, same), strict=True))
         return position > 0 or any(count < least for count, least in zip(_counts(unit), fewest, strict=False))
 
@@ -117,13 +117,13 @@ class Units:
 
 
 def _first_pass(unit: Step) -> ThreadInterval | None:
-    return next((one for one in unit.intervals if one.kind in RUNS), None)
+    return next((interval for interval in unit.intervals if interval.kind in RUNS), None)
 
 
 def _counts(unit: Step) -> tuple[int, ...]:
     """The operators in its first pass, its loads and its backward passes."""
     first = _first_pass(unit)
-    kinds = Counter(one.kind for one in unit.intervals)
+    kinds = Counter(interval.kind for interval in unit.intervals)
     return first.operators.count if first and first.operators else 0, kinds["data_loading"], kinds["backward"]
 
 
@@ -163,7 +163,7 @@ def with_updates(intervals: list[ThreadInterval], *, by_hand: bool) -> list[Thre
     After an optimizer, other weights are averaged. Changes of tensors after a backward pass are an update if no
     optimizer of the thread shows: `by_hand`. Else they clip gradients, and show nothing.
     """
-    if not any(one.kind in _OUTSIDE for one in intervals):
+    if not any(interval.kind in _OUTSIDE for interval in intervals):
         return intervals
     return list(_settled(intervals, by_hand=by_hand))
 
@@ -176,13 +176,13 @@ def averages(interval: ThreadInterval) -> bool:
 
 def _settled(intervals: Iterable[ThreadInterval], *, by_hand: bool) -> Iterable[ThreadInterval]:
     is_optimized = False
-    for one in intervals:
-        if one.kind in ("backward", "optimizer"):
-            is_optimized = one.kind == "optimizer"
-        if one.kind not in _OUTSIDE:
-            yield one
+    for interval in intervals:
+        if interval.kind in ("backward", "optimizer"):
+            is_optimized = interval.kind == "optimizer"
+        if interval.kind not in _OUTSIDE:
+            yield interval
         elif is_optimized:
-            if averages(one):
-                yield one._replace(kind=AVERAGE)
-        elif one.kind == "update" or by_hand:
-            yield one._replace(kind="update")
+            if averages(interval):
+                yield interval._replace(kind=AVERAGE)
+        elif interval.kind == "update" or by_hand:
+            yield interval._replace(kind="update")

@@ -33,7 +33,7 @@ def use(folder: Path) -> list[str] | None:
 def _source(folder: Path) -> Path | None:
     """The folder in which BCC's own test for headers succeeds."""
     candidates = (folder / "source", folder / "build", folder)
-    return next((one for one in candidates if (one / "include/linux/kconfig.h").is_file()), None)
+    return next((candidate for candidate in candidates if (candidate / "include/linux/kconfig.h").is_file()), None)
 
 
 def _generated() -> list[str]:

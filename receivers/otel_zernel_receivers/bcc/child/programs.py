@@ -42,24 +42,24 @@ def real_path(path: str) -> str:
 
 def real_path_below(root: str, path: str) -> str:
     """The path without symbolic links, where `/` is `root`. Raises `OSError` if it has too many."""
-    left, found, links = path.split("/")[::-1], [root], 0
+    left, folders, links = path.split("/")[::-1], [root], 0
     while left:
         name = left.pop()
-        here = Path(*found, name)
+        here = Path(*folders, name)
         if name in ("", "."):
             continue
         if name == "..":
-            found = found[:-1] or [root]
+            folders = folders[:-1] or [root]
         elif not here.is_symlink():
-            found.append(name)
+            folders.append(name)
         elif links == _MOST_LINKS:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), root + path)
         else:
             links += 1
             target = str(here.readlink())
-            found = [root] if target.startswith("/") else found
+            folders = [root] if target.startswith("/") else folders
             left += target.split("/")[::-1]
-    return "/".join(found)
+    return "/".join(folders)
 
 
 _HARDWARE, _SOFTWARE = 0, 1
@@ -175,20 +175,20 @@ def load(entry: Mapping[str, Any], flags: Sequence[str], problems: list[ChildPro
     """
     place = f"programs::{entry['name']}"
     probes: dict[int, StaticProbe] = {}
-    for number, one in enumerate(entry["attach"]):
-        if one["kind"] == "usdt":
+    for number, to_attach in enumerate(entry["attach"]):
+        if to_attach["kind"] == "usdt":
             with _collected(problems), reported_as("attach", f"{place}::attach::{number}"):
-                probes[number] = StaticProbe(real_path(one["path"]), one["probe"], one["function"])
+                probes[number] = StaticProbe(real_path(to_attach["path"]), to_attach["probe"], to_attach["function"])
     try:
         check_tracepoints(entry["source"], place)
         bpf = _compiled(entry, [*flags, *entry["cflags"]], "".join(probe.readers for probe in probes.values()), place)
     except ChildProblem as problem:
         problems.append(problem)
         return []
-    for number, one in enumerate(entry["attach"]):
-        if one["kind"] != "usdt" or number in probes:
+    for number, to_attach in enumerate(entry["attach"]):
+        if to_attach["kind"] != "usdt" or number in probes:
             with _collected(problems), _attached(f"{place}::attach::{number}"):
-                attach_one(bpf, one, probes.get(number))
+                attach_one(bpf, to_attach, probes.get(number))
     return _tables(bpf, entry, place, problems)
 
 

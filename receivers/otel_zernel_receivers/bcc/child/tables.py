@@ -55,24 +55,24 @@ class BpfTable:
 
 def answer(tables: Sequence[BpfTable], gone: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The rows of all tables. Rows that do not fit into a message are counted in `over`."""
-    left, found = _ROOM, []
+    left, answers = _ROOM, []
     for table in tables:
-        mine = [one for one in gone if (one["program"], one["table"]) == (table.program, table.name)]
+        mine = [fields for fields in gone if (fields["program"], fields["table"]) == (table.program, table.name)]
         rows, over = [], 0
-        for row in table.rows({one["field"]: one["values"] for one in mine}):
-            size = 16 + sum(22 if isinstance(one, int) else 6 * len(str(one)) + 3 for part in row for one in part)
+        for row in table.rows({field_["field"]: field_["values"] for field_ in mine}):
+            size = 16 + sum(22 if isinstance(value, int) else 6 * len(str(value)) + 3 for part in row for value in part)
             if size > left:
                 over += 1
                 continue
             left -= size
             rows.append(row)
-        found.append({"program": table.program, "table": table.name, "rows": rows, "over": over})
-    return {"tables": found}
+        answers.append({"program": table.program, "table": table.name, "rows": rows, "over": over})
+    return {"tables": answers}
 
 
 def _fields(type_: Any) -> list[str]:
     """The names of a structure's fields, without the compiler's padding; one empty name for a plain number."""
-    return [one[0] for one in getattr(type_, "_fields_", ()) if not one[0].startswith("__pad_")] or [""]
+    return [field_[0] for field_ in getattr(type_, "_fields_", ()) if not field_[0].startswith("__pad_")] or [""]
 
 
 def _plain(item: Any) -> list[Any]:

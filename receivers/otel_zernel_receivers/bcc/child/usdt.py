@@ -54,12 +54,18 @@ class StaticProbe:
 
         provider, _, short = name.partition(":")
         self._context = USDT(path=path)  # it owns the memory of the probes
-        found = [one for one in self._context.enumerate_probes() if one.short_name() == f"{provider}:{short}"]
-        if not found:
+        enumerate_probes = [
+            enumerate_probe
+            for enumerate_probe in self._context.enumerate_probes()
+            if enumerate_probe.short_name() == f"{provider}:{short}"
+        ]
+        if not enumerate_probes:
             raise ValueError(f"{path} has no static probe {name}")
         self._function = function
-        self._semaphore = found[0].semaphore
-        self._locations = [found[0].get_location(index) for index in range(found[0].num_locations)]
+        self._semaphore = enumerate_probes[0].semaphore
+        self._locations = [
+            enumerate_probes[0].get_location(index) for index in range(enumerate_probes[0].num_locations)
+        ]
         self.readers = self._text()
         """The C functions that `bpf_usdt_readarg(n, ctx, &value)` becomes in the program's function."""
 

@@ -22,18 +22,18 @@ def parse_labels(text: str) -> dict[str, str]:
     labels: dict[str, str] = {}
     position = 0
     while position < len(text):
-        found = _LABEL.match(text, position)
-        if not found:
+        match = _LABEL.match(text, position)
+        if not match:
             raise ValueError(
                 f"not Prometheus labels from character {position + 1} on: {text[position : position + 40]!r}"
             )
-        labels[found[1] or _unescape(found[2])] = _unescape(found[3])
-        position = found.end()
+        labels[match[1] or _unescape(match[2])] = _unescape(match[3])
+        position = match.end()
     return labels
 
 
 def _unescape(text: str) -> str:
-    return _ESCAPE.sub(lambda found: "\n" if found[1] == "n" else found[1], text) if "\\" in text else text
+    return _ESCAPE.sub(lambda match: "\n" if match[1] == "n" else match[1], text) if "\\" in text else text
 
 
 # Columns, and the labels with the same content. A label replaces a column that is missing or empty.

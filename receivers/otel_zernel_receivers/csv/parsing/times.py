@@ -20,17 +20,17 @@ def parse_time(text: str, zone: tzinfo | None = UTC) -> int:
     outside the range of OTLP (1970 to 2554).
     """
     text = text.strip()
-    if found := _CALENDAR.fullmatch(text):
-        date, clock, fraction, offset = found.groups()
+    if match := _CALENDAR.fullmatch(text):
+        date, clock, fraction, offset = match.groups()
         digits = date.replace("/", "").replace("-", "")
         day = f"{digits[:4]}-{digits[4:6]}-{digits[6:]}"
         moment = datetime.fromisoformat(f"{day}T{clock}{(offset or '').upper()}")
         moment = moment if offset else moment.replace(tzinfo=zone)  # without tzinfo, it is in the machine's zone
         ns = int(moment.timestamp()) * 10**9 + _fraction(fraction, 10**9)
-    elif found := _UNIX.fullmatch(text):
-        whole = int(found[1])
+    elif match := _UNIX.fullmatch(text):
+        whole = int(match[1])
         unit = next((ns for bound, ns in _UNIX_UNITS if whole < bound), 1)
-        ns = whole * unit + _fraction(found[2], unit)
+        ns = whole * unit + _fraction(match[2], unit)
     else:
         raise ValueError(f"not a time: {text[:40]!r}")
     if not 0 < ns < 2**64:

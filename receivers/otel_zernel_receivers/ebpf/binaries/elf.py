@@ -117,8 +117,8 @@ class ElfFile:
 
         Names that the file does not export are absent.
         """
-        found = ((name, self._lookup(name)) for name in names)
-        return {name: symbols for name, symbols in found if symbols}
+        matches = ((name, self._lookup(name)) for name in names)
+        return {name: symbols for name, symbols in matches if symbols}
 
     def find_beginning(self, beginnings: Iterable[bytes]) -> dict[str, list[Symbol]]:
         """The exported functions whose names begin with one of `beginnings`, each with all its versions."""
@@ -143,8 +143,8 @@ class ElfFile:
         if symbol.size > code_shapes.LONGEST:
             return []
         code = self._read(symbol.offset, min(symbol.size, self._size - symbol.offset))
-        found = code_shapes.returns_of_true(self.machine, code)
-        return [ProbePoint(symbol.offset + at, place(self.machine, code[at:], kernel).cost) for at in found]
+        returns = code_shapes.returns_of_true(self.machine, code)
+        return [ProbePoint(symbol.offset + at, place(self.machine, code[at:], kernel).cost) for at in returns]
 
     def tail_call_point(self, symbol: Symbol, kernel: Version) -> list[ProbePoint]:
         """The place to probe the jump of `symbol`, a function that only calls another; empty if it does more."""

@@ -78,9 +78,9 @@ def _after(code: bytes, at: int, opcode: int, immediate: int, *, wide: bool) -> 
         return 8 if wide else immediate
     sizes = ((_NO_OPERAND, 0), (_IMM8, 1), (_IMM32, 4 if opcode in (0xE8, 0xE9) else immediate))
     behind_modrm = ((_MODRM, 0), (_MODRM_IMM8, 1), (_MODRM_IMM32, immediate))
-    found = next((size for opcodes, size in sizes if opcode in opcodes), None)
-    if found is not None:
-        return found
+    length = next((size for opcodes, size in sizes if opcode in opcodes), None)
+    if length is not None:
+        return length
     return next((_modrm(code, at) + size for opcodes, size in behind_modrm if opcode in opcodes), None)
 
 

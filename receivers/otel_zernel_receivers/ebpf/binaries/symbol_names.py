@@ -24,7 +24,7 @@ def find_names(fd: int, offset: int, size: int, beginnings: Iterable[bytes]) -> 
     The end of a longer name may be found too, but no symbol refers to its position. Raises OSError or UnreadableElf.
     """
     pattern = re.compile(b"|".join(map(re.escape, beginnings)))
-    found: dict[int, str] = {}
+    names: dict[int, str] = {}
     count = 0
     for at, piece in pieces(fd, offset, size, _PIECE, overlap=LONGEST):
         for match in pattern.finditer(piece):
@@ -36,8 +36,8 @@ def find_names(fd: int, offset: int, size: int, beginnings: Iterable[bytes]) -> 
                 raise UnreadableElf(f"more than {MOST} functions of one name")
             end = piece.find(b"\0", position, position + LONGEST)
             if end >= 0:
-                found[at + position] = piece[position:end].decode(errors="replace")
-    return found
+                names[at + position] = piece[position:end].decode(errors="replace")
+    return names
 
 
 def pieces(fd: int, offset: int, size: int, width: int, overlap: int = 0) -> Iterator[tuple[int, bytes]]:

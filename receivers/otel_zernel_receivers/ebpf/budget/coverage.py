@@ -30,8 +30,12 @@ class Coverage:
 
     def scaled(self, readings: Iterable[SeriesReading]) -> list[SeriesReading]:
         """The readings, scaled to all calls. Readings that cannot be scaled are dropped."""
-        scaled = (self._scale(one) if self.is_sample(one) else one for one in readings if self._can_scale(one))
-        return [one for one in scaled if len(one.counts)]
+        scaled = (
+            self._scale(reading) if self.is_sample(reading) else reading
+            for reading in readings
+            if self._can_scale(reading)
+        )
+        return [reading for reading in scaled if len(reading.counts)]
 
     def _can_scale(self, reading: SeriesReading) -> bool:
         """An upper bound needs both the collective and the wait after it; sampling usually misses one."""

@@ -136,10 +136,10 @@ class _Window:
     def add(self, hits: Iterable[Hits], seconds: float, watched: Mapping[Group, float]) -> None:
         self.seconds += seconds
         self.watched.update({group: watched.get(group, seconds) for group in Group})
-        for one in hits:
-            self.sampled.setdefault(one.process, Counter()).update(one.sampled)
-            self.others[one.process] = self.others.get(one.process, 0.0) + one.others
-            self.sampler_s[one.process] = self.sampler_s.get(one.process, 0.0) + one.sampler_s
+        for hit in hits:
+            self.sampled.setdefault(hit.process, Counter()).update(hit.sampled)
+            self.others[hit.process] = self.others.get(hit.process, 0.0) + hit.others
+            self.sampler_s[hit.process] = self.sampler_s.get(hit.process, 0.0) + hit.sampler_s
 
     def loads(self, cost: ProbeCost) -> "list[_Load]":
         """The load of each process."""
@@ -246,7 +246,7 @@ class Overhead:
             return {}
         too_much += (1 - AIM) * self._limit
         shares = {}
-        for group in (*(one for one in _FIRST if one in rates), *self._others(rates)):
+        for group in (*(group_ for group_ in _FIRST if group_ in rates), *self._others(rates)):
             share = max(1 - too_much / rates[group], LEAST)
             if share < 1:  # the remaining excess may be a rounding error
                 shares[group] = share
@@ -263,7 +263,7 @@ class Overhead:
 
 def _least(shares: Iterable[Mapping[Group, float]]) -> dict[Group, float]:
     least: dict[Group, float] = {}
-    for one in shares:
-        for group, share in one.items():
+    for shares_ in shares:
+        for group, share in shares_.items():
             least[group] = min(share, least.get(group, 1.0))
     return least

@@ -126,9 +126,9 @@ class Sampling:
                 group.on_since = now
         return Coverage(
             seconds=now.at - before.at,
-            sampled_seconds={group: one.seconds for group, one in estimates.items()},
-            shares={group: one.share for group, one in estimates.items()},
-            calls={key: count for one in estimates.values() for key, count in one.calls.items()},
+            sampled_seconds={group: estimate.seconds for group, estimate in estimates.items()},
+            shares={group: estimate.share for group, estimate in estimates.items()},
+            calls={key: count for estimate in estimates.values() for key, count in estimate.calls.items()},
             excess=self._overhead.excess,
         )
 

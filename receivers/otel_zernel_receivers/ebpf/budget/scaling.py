@@ -55,18 +55,18 @@ def snapshot(counters: Counters, at: float) -> Snapshot:
 
 def cpu_seconds(processes: Iterable[WatchedProcess]) -> dict[WatchedProcess, float]:
     """The CPU time of each process that still runs, in seconds."""
-    found = {}
+    seconds = {}
     for process in processes:
         try:
-            found[process] = time.clock_gettime((~process.pid << 3) | 2)  # CPUCLOCK_SCHED, as clock_getcpuclockid(3)
+            seconds[process] = time.clock_gettime((~process.pid << 3) | 2)  # CPUCLOCK_SCHED, as clock_getcpuclockid(3)
         except OSError:
             continue
-    return found
+    return seconds
 
 
 def hits_between(begin: Snapshot, end: Snapshot) -> dict[WatchedProcess, HitCount]:
     """The hits of every process that still runs."""
-    return {one: hits.since(begin.hits.get(one, HitCount(0))) for one, hits in end.hits.items()}
+    return {process: hits.since(begin.hits.get(process, HitCount(0))) for process, hits in end.hits.items()}
 
 
 @dataclass
@@ -120,15 +120,15 @@ def probe_seconds(
         if group := GROUPS.get(operation):
             counted[process] += number
             may_nest[process] += number * (group not in _NEVER_NESTED and operation != Operation.DRIVER_LAUNCH)
-    rates = {one.process: _rate(one, seconds, watched) for one in hits_of(calls, hits)}
-    found = {}
+    rates = {hit.process: _rate(hit, seconds, watched) for hit in hits_of(calls, hits)}
+    by_process = {}
     for process, count in hits.items():
         paid = cost.at(rates[process])
         nested = min(max(count.with_return - counted[process], 0), may_nest[process])
         whole = count.with_return - nested
         spent_ns = whole * paid.call_ns + nested * paid.nested_ns + count.entries * paid.entry_ns
-        found[process] = spent_ns / 1e9
-    return found
+        by_process[process] = spent_ns / 1e9
+    return by_process
 
 
 def _rate(hits: Hits, seconds: float, watched: Mapping[Group, float]) -> float:

@@ -37,7 +37,7 @@ class MetricEncoder:
             process = of_pid.get(pid)
             points[numbers[process] if process else 0].add_missing_marks(pid, process, marks)
         for number, series in groupby(_numbered(readings.series, numbers), itemgetter(0)):
-            points[number].add_series(one for _, one in series)
+            points[number].add_series(of_series for _, of_series in series)
         parts: tuple[tuple[Iterable[Any], Callable[[BatchPoints, Any], None]], ...] = (
             (readings.memory, BatchPoints.add_memory),
             (readings.cpu, BatchPoints.add_cpu),
@@ -67,4 +67,6 @@ class MetricEncoder:
 
 def _numbered(part: Iterable[Any], numbers: Mapping[WatchedProcess, int]) -> list[tuple[int, Any]]:
     """The readings of wanted processes with the numbers of their batches, sorted by number."""
-    return sorted(((numbers[one.process], one) for one in part if one.process in numbers), key=itemgetter(0))
+    return sorted(
+        ((numbers[reading.process], reading) for reading in part if reading.process in numbers), key=itemgetter(0)
+    )

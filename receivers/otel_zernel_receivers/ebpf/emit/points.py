@@ -154,10 +154,10 @@ class BatchPoints:
             self._add_own(f.LEFT_OUT, attributes, self._info.skipped.get(reason, 0))
 
     def add_series(self, readings: Iterable[SeriesReading]) -> None:
-        scaled = self._coverage.scaled(one for one in readings if one.operation in f.OPERATION_FAMILIES)
+        scaled = self._coverage.scaled(reading for reading in readings if reading.operation in f.OPERATION_FAMILIES)
         if not scaled:
             return
-        attributes = [self._attributes_of(one, HISTOGRAM_ATTRIBUTES) for one in scaled]
+        attributes = [self._attributes_of(reading, HISTOGRAM_ATTRIBUTES) for reading in scaled]
         points = encode_histogram_points(attributes, scaled, self._layout, self._period)
         for reading, of_point, point in zip(scaled, attributes, points, strict=True):
             families = f.OPERATION_FAMILIES[reading.operation]

@@ -100,7 +100,7 @@ class SpanEncoder:
         """By pid and window."""
         offsets = np.where(events["begin"] < _EARLIEST, np.uint64(self.offset_ns), np.uint64(0))
         begins, ends = ((events[time] + offsets).tolist() for time in ("begin", "end"))
-        processes = (WatchedProcess(*one) for one in events[["row", "generation", "pid"]].tolist())
+        processes = (WatchedProcess(*event) for event in events[["row", "generation", "pid"]].tolist())
         columns = (events[name].tolist() for name in EventFields._fields[:-1])
         kinds = map(EventFields, *columns, events["facts"]["name"].tolist())
         self._forget_ended()
@@ -123,10 +123,10 @@ class SpanEncoder:
                 if key not in traces:
                     traces[key] = _trace_id(*self.identities.origin(process), key[1])
                 by_process[process].append(_encode_span(traces[key], common, begin, end))
-        for one in skipped:
-            if self.identities.is_selected(one.process):
-                by_process[one.process].append(self._encode_skipped(one))
-        encoded = b"".join(self._encode_resource(*one) for one in by_process.items())
+        for skip in skipped:
+            if self.identities.is_selected(skip.process):
+                by_process[skip.process].append(self._encode_skipped(skip))
+        encoded = b"".join(self._encode_resource(*item) for item in by_process.items())
         return Batch.encoded("traces", encoded, sum(map(len, by_process.values())))
 
     def _bounded(self, process: WatchedProcess, fields: EventFields) -> EventFields:
@@ -162,9 +162,9 @@ def _is_in_place(events: NDArray[Any]) -> NDArray[np.bool_]:
 
 def _edges_of_runs(events: NDArray[Any]) -> dict[tuple[int, int], bytes]:
     """The events with the edges of parts: their content by the thread and the beginning (ns) of the run."""
-    found = events[(events["interval"] == Interval.OPERATORS) & (events["operation"] == 1)]
-    keys = zip(found["tid"].tolist(), found["begin"].tolist(), strict=True)
-    return dict(zip(keys, found["facts"]["name"].tolist(), strict=True))
+    event = events[(events["interval"] == Interval.OPERATORS) & (events["operation"] == 1)]
+    keys = zip(event["tid"].tolist(), event["begin"].tolist(), strict=True)
+    return dict(zip(keys, event["facts"]["name"].tolist(), strict=True))
 
 
 def _trace_id(host: str, pid: int, created: str, window: int) -> bytes:

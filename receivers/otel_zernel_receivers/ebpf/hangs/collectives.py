@@ -69,8 +69,10 @@ class OpenCollectives:
 
     def of(self, process: WatchedProcess, now_ns: int) -> tuple[OpenCollective, ...]:
         """Those of a process with a row, the oldest first. `now_ns` is the time by CLOCK_MONOTONIC."""
-        found = sorted((*self._of_gloo(process, now_ns), *self._of_nccl(process, now_ns)), key=_seconds, reverse=True)
-        return tuple(found[:MOST_COLLECTIVES])
+        collectives = sorted(
+            (*self._of_gloo(process, now_ns), *self._of_nccl(process, now_ns)), key=_seconds, reverse=True
+        )
+        return tuple(collectives[:MOST_COLLECTIVES])
 
     def _of_gloo(self, process: WatchedProcess, now_ns: int) -> Iterator[OpenCollective]:
         row = self._rows.array[process.row]

@@ -109,7 +109,7 @@ class Descriptors:
     @cached_property
     def _sockets(self) -> dict[str, str]:
         """The sockets of its network namespace, by inode."""
-        found = {}
+        sockets = {}
         for name in ("net/tcp", "net/tcp6"):
             with suppress(OSError, ValueError):
                 for line in islice(self._lines(name), 1, None):  # the first one has the names of the columns
@@ -117,13 +117,15 @@ class Descriptors:
                     if len(fields) > _TCP_INODE:
                         is_listening = fields[3] == _LISTENING
                         peer = _address(fields[1 if is_listening else 2])
-                        found[fields[_TCP_INODE]] = f"connections to {peer}" if is_listening else f"a socket of {peer}"
+                        sockets[fields[_TCP_INODE]] = (
+                            f"connections to {peer}" if is_listening else f"a socket of {peer}"
+                        )
         with suppress(OSError):
             for line in self._lines("net/unix"):
                 fields = line.split(maxsplit=_UNIX_INODE + 1)
                 if len(fields) > _UNIX_INODE + 1:
-                    found[fields[_UNIX_INODE]] = f"the local socket {fields[-1].strip()}"
-        return found
+                    sockets[fields[_UNIX_INODE]] = f"the local socket {fields[-1].strip()}"
+        return sockets
 
     def _pipe(self, target: str) -> str:
         link = target.encode()

@@ -226,7 +226,8 @@ class ProcessReader:
             has_lost_ranks=self._has_lost_ranks(folder, process, deadline),
             threads=threads,
             collectives=tuple(
-                one for _, one in zip(range(MOST_COLLECTIVES), self._collectives(tasks, threads), strict=False)
+                collective
+                for _, collective in zip(range(MOST_COLLECTIVES), self._collectives(tasks, threads), strict=False)
             ),
             children=tuple(self._read_children(children, process.workers, deadline)),
         )
@@ -260,20 +261,20 @@ class ProcessReader:
                 living = self._living_ranks(folder, _job_of(environment), deadline)
                 return 0 < living < size
             started = map(self._folder_of, children_of(self._folder_of(folder.parent())))
-            return 0 < sum(_lives(one, folder.executable) for one in started) < size
+            return 0 < sum(_lives(rank_folder, folder.executable) for rank_folder in started) < size
         return False
 
-    def _living_ranks(self, one: ProcessFolder, job: "_Job", deadline: float) -> int:
+    def _living_ranks(self, rank_folder: ProcessFolder, job: "_Job", deadline: float) -> int:
         """The number of live ranks of the job of `one`, whichever process started them; 0 if it is not known."""
         now = self._monotonic()
         counted, living = self._living.get(job, (-_LOOKS_FOR_RANKS, 0))
         if now - counted < _LOOKS_FOR_RANKS:
             return living
         ranks: set[int] = set()
-        root = one.path.parent
+        root = rank_folder.path.parent
         for entry in root.iterdir():
             folder = ProcessFolder(root, int(entry.name)) if entry.name.isdecimal() else None
-            if folder is None or not _lives(folder, one.executable):
+            if folder is None or not _lives(folder, rank_folder.executable):
                 continue
             if self._monotonic() > deadline:
                 return 0

@@ -77,7 +77,7 @@ class SilentProcesses:
         """The silent processes that are due. A process that is silent for long is read less often."""
         silent = dict(self._silent())
         self._due = {process: self._due.get(process, 0) for process in silent}
-        workers, began, found = self._workers.by_process() if silent else {}, self._monotonic_ns(), list[Silence]()
+        workers, began, silences = self._workers.by_process() if silent else {}, self._monotonic_ns(), list[Silence]()
         for process in sorted(silent, key=self._due.__getitem__):
             now = self._monotonic_ns()
             if self._due[process] > now or now - began > _BUDGET * 1e9:
@@ -86,9 +86,9 @@ class SilentProcesses:
                 watched = self._watched(process, silent[process], workers.get(process, ()))
                 threads = self._reader.read(watched)
                 begun = self._collectives.of(process, now) if process.row != NO_ROW else ()
-                found.append(Silence(process, replace(threads, collectives=_joined(begun, threads.collectives))))
+                silences.append(Silence(process, replace(threads, collectives=_joined(begun, threads.collectives))))
             self._due[process] = now + round(min(silent[process] * _PAUSE, _LONGEST_PAUSE) * 1e9)
-        return found
+        return silences
 
     def _silent(self) -> Iterator[tuple[WatchedProcess, float]]:
         """The processes without a mark for long enough, and s since the latest one."""

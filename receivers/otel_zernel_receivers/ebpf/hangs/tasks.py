@@ -122,11 +122,11 @@ def own_ids(folder: ProcessFolder, tids: Iterable[int]) -> dict[int, int]:
     """
     if len(folder.own_pids()) == 1:
         return {tid: tid for tid in tids}
-    found = {}
+    ids = {}
     for tid in tids:
         with suppress(OSError):
-            found[ProcessFolder(folder.path / "task", tid).own_pids()[-1]] = tid
-    return found
+            ids[ProcessFolder(folder.path / "task", tid).own_pids()[-1]] = tid
+    return ids
 
 
 def is_rank(folder: ProcessFolder) -> bool:
@@ -192,8 +192,8 @@ def read_task(folder: ProcessFolder, tid: int, clocks: SchedulerClocks | None = 
 def _last_run(task: Path) -> float:
     """When the thread last had a CPU, by the clock of that CPU's scheduler; 0 if the kernel does not show it."""
     with suppress(OSError):
-        found = _EXEC_START.search((task / "sched").read_bytes())
-        return float(found[1]) / 1e3 if found else 0.0
+        match = _EXEC_START.search((task / "sched").read_bytes())
+        return float(match[1]) / 1e3 if match else 0.0
     return 0.0
 
 

@@ -95,15 +95,15 @@ class Waits:
         return Described(Activity.FILE if task.state == "D" else Activity.UNKNOWN, "")
 
     def _on_descriptor(self, task: Task) -> Described:
-        found = self._described(task.arguments[0] & 0xFFFFFFFF, task)
-        activity = Activity.LOCK if task.call in ("flock", "fcntl") else found.activity
-        return Described(activity, f"{_VERBS[task.call]} {found.text}" if found.text else "")
+        described = self._described(task.arguments[0] & 0xFFFFFFFF, task)
+        activity = Activity.LOCK if task.call in ("flock", "fcntl") else described.activity
+        return Described(activity, f"{_VERBS[task.call]} {described.text}" if described.text else "")
 
     def _described(self, number: int, task: Task) -> Described:
         """The object of a descriptor."""
-        found = self._descriptors.describe(number, task.place)
-        is_input = number == 0 and found.text and found.activity is not Activity.FILE
-        return found._replace(text=f"{STANDARD_INPUT} ({found.text})") if is_input else found
+        describe = self._descriptors.describe(number, task.place)
+        is_input = number == 0 and describe.text and describe.activity is not Activity.FILE
+        return describe._replace(text=f"{STANDARD_INPUT} ({describe.text})") if is_input else describe
 
     def _on_path(self, task: Task) -> Described:
         with suppress(OSError):

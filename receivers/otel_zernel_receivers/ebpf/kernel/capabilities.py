@@ -23,8 +23,8 @@ def held(status: str | None = None) -> set[Capability]:
     """The effective capabilities in `status`, the text of a /proc/PID/status; by default this process's."""
     text = status or Path("/proc/self/status").read_text()
     effective = next(int(line.split()[1], 16) for line in text.splitlines() if line.startswith("CapEff"))
-    found = {capability for capability in Capability if effective >> capability & 1}
-    return found | _OF_ADMIN if Capability.CAP_SYS_ADMIN in found else found
+    capabilities = {capability for capability in Capability if effective >> capability & 1}
+    return capabilities | _OF_ADMIN if Capability.CAP_SYS_ADMIN in capabilities else capabilities
 
 
 def in_user_namespace(uid_map: str | None = None) -> bool:

@@ -71,10 +71,20 @@ def find_attach_points(
     With `at_any_cost`, functions that would be single-stepped are probed too.
     """
     elf = ElfFile(fd)
-    found = _without_slow_ends(find_points(fd, probes, kernel))
-    refused = [one for one in found if one[1].cost is TrapCost.REFUSED]
-    slow = [one for one in found if one[0].is_hot and is_avoidable(elf.machine, one[1].cost) and not at_any_cost]
-    probed = [one for one in found if one not in refused and one not in slow]
+    without_slow_ends = _without_slow_ends(find_points(fd, probes, kernel))
+    refused = [
+        without_slow_end for without_slow_end in without_slow_ends if without_slow_end[1].cost is TrapCost.REFUSED
+    ]
+    slow = [
+        without_slow_end
+        for without_slow_end in without_slow_ends
+        if without_slow_end[0].is_hot and is_avoidable(elf.machine, without_slow_end[1].cost) and not at_any_cost
+    ]
+    probed = [
+        without_slow_end
+        for without_slow_end in without_slow_ends
+        if without_slow_end not in refused and without_slow_end not in slow
+    ]
     return AttachPoints(
         tuple(AttachPoint(probe, point.offset, point.semaphore) for probe, point in probed),
         single_stepped=tuple(probe.function for probe, _ in slow),
@@ -84,11 +94,11 @@ def find_attach_points(
     )
 
 
-def _without_slow_ends(found: list[tuple[Probe, ProbePoint]]) -> list[tuple[Probe, ProbePoint]]:
+def _without_slow_ends(points: list[tuple[Probe, ProbePoint]]) -> list[tuple[Probe, ProbePoint]]:
     """The places. If the end of a scope is found at a tail call, the function that it calls need not be probed."""
-    has_exit = any(probe.is_at_tail_call for probe, _ in found)
-    is_needed = [probe.kind is not CallKind.SCOPE_END or probe.is_at_tail_call or not has_exit for probe, _ in found]
-    return list(compress(found, is_needed))
+    has_exit = any(probe.is_at_tail_call for probe, _ in points)
+    is_needed = [probe.kind is not CallKind.SCOPE_END or probe.is_at_tail_call or not has_exit for probe, _ in points]
+    return list(compress(points, is_needed))
 
 
 def find_points(fd: int, probes: Sequence[Probe], kernel: Version = RUNNING) -> list[tuple[Probe, ProbePoint]]:
@@ -134,14 +144,14 @@ def _symbols(fd: int, elf: ElfFile, probes: Sequence[Probe]) -> Iterator[tuple[P
         yield from ((by_name[name], symbol) for symbol in versions)
     spelled = {probe: probe.beginnings for probe in probes}
     exported = elf.find_beginning(chain.from_iterable(spelled.values()))
-    found = {
-        probe: [one for name in exported if _is_of(names, name) for one in exported[name]]
+    by_probe = {
+        probe: [symbol for name in exported if _is_of(names, name) for symbol in exported[name]]
         for probe, names in spelled.items()
     }
-    local = {probe: spelled[probe] for probe in probes if probe.is_local and not found[probe]}
+    local = {probe: spelled[probe] for probe in probes if probe.is_local and not by_probe[probe]}
     for symbol in _local_symbols(fd, elf, chain.from_iterable(local.values())) if local else ():
-        found[next(probe for probe, names in local.items() if _is_of(names, symbol.name))].append(symbol)
-    yield from ((probe, symbol) for probe, symbols in found.items() for symbol in symbols)
+        by_probe[next(probe for probe, names in local.items() if _is_of(names, symbol.name))].append(symbol)
+    yield from ((probe, symbol) for probe, symbols in by_probe.items() for symbol in symbols)
 
 
 def _is_of(spelled: tuple[bytes, ...], name: str) -> bool:

@@ -202,8 +202,8 @@ def _load(limits: Limits, mode: Mode, variant: str, omitted: Sequence[str], veri
         tables = Tables(bpf.maps, limits.layout)
         cost = _calibrate(bpf, mode, tables, limits.layout)
         _forget_collector(tables)
-        other = _SCHEDULER[0 if RUNNING < FOUR_ARGUMENTS and _SCHEDULER[1] in bpf.programs else 1]
-        refused = tuple(name for name in omitted if name != other)
+        absent = _SCHEDULER[0 if RUNNING < FOUR_ARGUMENTS and _SCHEDULER[1] in bpf.programs else 1]
+        refused = tuple(name for name in omitted if name != absent)
         return LoadedProbes(bpf, mode, tables, attach_tracepoints(bpf), cost, refused=refused)
     except BaseException:
         bpf.close()

@@ -39,9 +39,9 @@ CONSEQUENCES = {
 }
 
 
-def missing_marks(probes: Sequence[Probe], found: Iterable[Probe]) -> dict[Mark, str]:
+def missing_marks(probes: Sequence[Probe], located: Iterable[Probe]) -> dict[Mark, str]:
     """The marks in the catalogue `probes` that a file lacks, each with the missing functions."""
-    present = {probe.kind for probe in found}
+    present = {probe.kind for probe in located}
     missing = {mark: _functions(probes, set(kinds) - present) for mark, kinds in _KINDS.items()}
     return {mark: text for mark, text in missing.items() if text}
 

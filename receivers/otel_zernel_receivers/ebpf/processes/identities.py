@@ -57,11 +57,11 @@ class Limits:
     def read(self, folders: Iterable[tuple[WatchedProcess, ProcessFolder]]) -> list[LimitsReading]:
         """The limits of processes, with their folders in /proc. Those that have ended are left out."""
         before, self._before = self._before, {}
-        found = []
+        limits = []
         for process, folder in folders:
             with suppress(OSError, ValueError):
-                found.append(self._read(process, folder, before))
-        return found
+                limits.append(self._read(process, folder, before))
+        return limits
 
     def _read(
         self, process: WatchedProcess, folder: ProcessFolder, before: dict[WatchedProcess, Throttling]
@@ -81,7 +81,7 @@ class Limits:
         inner = PurePosixPath(path.strip("/"))
         for pattern in _FOLDERS[controller] if path else ():
             if (self._root / pattern.format(inner) / f"{controller}.stat").exists():
-                yield from (self._root / pattern.format(one) for one in (inner, *inner.parents))
+                yield from (self._root / pattern.format(parent) for parent in (inner, *inner.parents))
                 return
 
 
@@ -268,7 +268,7 @@ class Identities:
 
     def _relation(self, process: WatchedProcess, pid: int) -> TakerKind:
         """Raises OSError or ValueError if the process with this pid has ended."""
-        watched = {one.pid: one for one in self._rows.live()}
+        watched = {process_.pid: process_ for process_ in self._rows.live()}
         for _ in range(_GENERATIONS):
             if pid == process.pid:
                 return TakerKind.CHILD
@@ -324,13 +324,13 @@ class Identities:
         return self._known[process]
 
     def _read(self, process: WatchedProcess) -> _Identity:
-        found = self._find(process)
-        if not found:
+        find = self._find(process)
+        if not find:
             selects_all = self._selection == Selection()
             return _Identity(self._kernel_attributes(process), selects_all, is_final=selects_all)
-        identity = self._describe(process, found)
+        identity = self._describe(process, find)
         with suppress(OSError):
-            identity = replace(identity, memory_cgroup=self.folder(found.own_pid).cgroup("memory"))
+            identity = replace(identity, memory_cgroup=self.folder(find.own_pid).cgroup("memory"))
         self._unwritten[process] = identity
         return identity
 
@@ -342,10 +342,10 @@ class Identities:
         with suppress(OSError, ValueError):
             return self._facts(process.pid)
         origin = self._rows.origin(process)
-        found = self._remembered.get(origin)
+        facts = self._remembered.get(origin)
         with suppress(OSError, ValueError):
-            found = self._facts(origin) if origin else None
-        return replace(found, name=self._rows.name(process)) if found else None
+            facts = self._facts(origin) if origin else None
+        return replace(facts, name=self._rows.name(process)) if facts else None
 
     def _facts(self, pid: int) -> ScannedProcess:
         """The facts that identities need about a process. Raises OSError or ValueError if it has ended."""
@@ -358,27 +358,27 @@ class Identities:
             return
         self._rows.describe(process, identity.world_size, identity.visible_devices)
 
-    def _describe(self, process: WatchedProcess, found: ScannedProcess) -> _Identity:
+    def _describe(self, process: WatchedProcess, scanned: ScannedProcess) -> _Identity:
         attributes = self._kernel_attributes(process)
-        if not self._selection.selects(found):
+        if not self._selection.selects(scanned):
             return _Identity(attributes, is_selected=False)
-        if is_own := found.own_pid == process.pid:
-            started = self._booted + found.id.start_time / os.sysconf("SC_CLK_TCK")
+        if is_own := scanned.own_pid == process.pid:
+            started = self._booted + scanned.id.start_time / os.sysconf("SC_CLK_TCK")
             created = datetime.fromtimestamp(started, UTC).isoformat(timespec="milliseconds")
             attributes["process.creation.time"] = created
-        attributes["process.executable.name"] = name = found.executable or found.name
-        attributes["service.name"] = service_name(found.environment, name)
-        if found.program:
-            attributes[semconv.PROGRAM] = found.program
-        if job := job_id(found.environment, self._host):
+        attributes["process.executable.name"] = name = scanned.executable or scanned.name
+        attributes["service.name"] = service_name(scanned.environment, name)
+        if scanned.program:
+            attributes[semconv.PROGRAM] = scanned.program
+        if job := job_id(scanned.environment, self._host):
             attributes[semconv.JOB_ID] = job
-        if run := job_run(found.environment):
+        if run := job_run(scanned.environment):
             attributes[semconv.JOB_RUN] = run
-        if is_own and (parent := self._own_pid(found.parent)):
+        if is_own and (parent := self._own_pid(scanned.parent)):
             attributes["process.parent_pid"] = parent
-        if ranks := rank_attributes(found.environment):
+        if ranks := rank_attributes(scanned.environment):
             attributes |= {**ranks, semconv.RANK_SOURCE: "environ"}
-        devices = plain_list(found.environment.get(_VISIBLE_DEVICES, ""))
+        devices = plain_list(scanned.environment.get(_VISIBLE_DEVICES, ""))
         return _Identity(attributes, visible_devices=devices, world_size=ranks.get(semconv.WORLD_SIZE, 0))
 
     def _kernel_attributes(self, process: WatchedProcess) -> dict[str, str | int]:

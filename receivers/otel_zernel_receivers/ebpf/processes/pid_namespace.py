@@ -66,8 +66,8 @@ class PidNamespace:
 
     def _pids(self, process: str) -> list[int]:
         """The pids of a process, from the namespace of /proc to its own. Empty before Linux 4.1."""
-        found = _NSPID.search((self._root / process / "status").read_bytes())
-        return [int(pid) for pid in found[1].split()] if found else []
+        match = _NSPID.search((self._root / process / "status").read_bytes())
+        return [int(pid) for pid in match[1].split()] if match else []
 
     def _is_above(self, pid: int, levels: int) -> bool:
         """Whether the namespace `levels` above that of process `pid` is the collector's."""

@@ -144,9 +144,9 @@ class Scanner:
         """
         skipped: Counter[Reason] = Counter()
         pids = sorted(int(entry.name) for entry in self._root.iterdir() if entry.name.isdecimal())
-        found = sorted(self._processes(pids, skipped), key=lambda process: process.id.start_time)
+        processes = sorted(self._processes(pids, skipped), key=lambda process: process.id.start_time)
         self._files.forget_unused()
-        return Scan(tuple(found), +skipped, len(pids))
+        return Scan(tuple(processes), +skipped, len(pids))
 
     def _processes(self, pids: Iterable[int], skipped: Counter[Reason]) -> Iterator[ScannedProcess]:
         for pid in pids:

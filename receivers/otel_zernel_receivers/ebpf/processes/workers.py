@@ -44,8 +44,8 @@ def descends_from(
             parent = folder_of(folder.parent())
             if not parent.pid or not _belongs_to(folder, parent):
                 return None
-            if found := training.get(parent.pid):
-                return found
+            if trainer := training.get(parent.pid):
+                return trainer
             folder = parent
     return None
 
@@ -100,7 +100,7 @@ class WorkerUsage:
             if process in held
         }
         self._cpu_s = {process: self._cpu_s.get(process, 0.0) for process in self._ended_ns}
-        return [self._read(one, workers.get(one, {}), served.get(one, _NOTHING)) for one in self._ended_ns]
+        return [self._read(worker, workers.get(worker, {}), served.get(worker, _NOTHING)) for worker in self._ended_ns]
 
     def _read(self, process: WatchedProcess, workers: Collection[int], served: ServedReading) -> WorkersReading:
         before = self._cpu_s[process]

@@ -56,8 +56,8 @@ def executable_of(mappings: Iterable[Mapping]) -> NDArray[np.void]:
     return executable
 
 
-def _importance(one: tuple[int, int, Code]) -> tuple[bool, int]:
-    start, end, code = one
+def _importance(entry: tuple[int, int, Code]) -> tuple[bool, int]:
+    start, end, code = entry
     return code in (Code.OPERATOR, Code.PYTHON), end - start
 
 

@@ -57,7 +57,7 @@ class PythonRuntime(NamedTuple):
 
 def interpreter_in(mappings: Iterable[Mapping], executable: str) -> list[Mapping]:
     """The mappings that may be of the interpreter. `executable` is the path of the process's program."""
-    return [one for one in mappings if _INTERPRETER.fullmatch(one.name) or one.path == executable]
+    return [mapping for mapping in mappings if _INTERPRETER.fullmatch(mapping.name) or mapping.path == executable]
 
 
 def find_runtime(
@@ -71,8 +71,8 @@ def find_runtime(
     for mapping in mappings:
         with suppress(UnreadableElf, FileNotFoundError):
             try:
-                if found := _exported(proc_root, pid, mapping):
-                    return _read(own_pid or pid, *found, _named_version(mappings))
+                if exported := _exported(proc_root, pid, mapping):
+                    return _read(own_pid or pid, *exported, _named_version(mappings))
             except PermissionError as error:
                 raise UnreadablePython(f"{error}; memory needs CAP_SYS_PTRACE, files CAP_DAC_READ_SEARCH") from error
     return None

@@ -225,7 +225,7 @@ class Sampler:
     def _forget(self, known: _Known) -> None:
         for thread in known.threads:
             self._threads.delete(_key(known, thread))
-        if known.tgid not in {one.tgid for one in self._known.values()}:  # by exec, a process keeps its tgid
+        if known.tgid not in {code.tgid for code in self._known.values()}:  # by exec, a process keeps its tgid
             self._positions.forget(known.tgid)
             for table in self._by_tgid.values():
                 table.delete(NUMBER.pack(known.tgid))

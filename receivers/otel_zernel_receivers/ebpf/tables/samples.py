@@ -149,6 +149,6 @@ class SampleTable:
         value = self._stacks.get(COUNT.pack(stack))
         if value is None:
             return None
-        found = np.frombuffer(value, STACK)[0]
-        places = tuple(Place(*place) for place in found["places"][: found["depth"]].tolist() if place[0])
-        return Frames(places, bool(found["is_cut"]), bool(found["is_broken"]))
+        record = np.frombuffer(value, STACK)[0]
+        places = tuple(Place(*place) for place in record["places"][: record["depth"]].tolist() if place[0])
+        return Frames(places, bool(record["is_cut"]), bool(record["is_broken"]))

@@ -42,27 +42,27 @@ def read_registration(message: bytes) -> tuple[str, Capacities]:
     """The id and the capacities of a worker. Raises `RequestFailure`."""
     info = _parsed(WorkerInfo, message)
     _check_id(info.worker_id)
-    found = Capacities(
+    capacities = Capacities(
         info.worker_ip[:LONGEST_ID], info.total_cpu, info.total_memory, info.total_storage, info.total_gpu
     )
-    if not all(math.isfinite(one) and one >= 0 for one in found[1:]):
+    if not all(math.isfinite(capacity) and capacity >= 0 for capacity in capacities[1:]):
         raise invalid(f"worker {info.worker_id}: a capacity is negative or not a number")
-    return info.worker_id, found
+    return info.worker_id, capacities
 
 
 def read_tasks(heartbeat: Any, most: int) -> tuple[TaskState, ...]:
     """The first running tasks of a heartbeat. Raises `RequestFailure` if one has an unusable number."""
     tasks = tuple(
         TaskState(
-            one.task_id[:LONGEST_ID],
-            one.cpu_allocated,
-            one.memory_allocated,
-            one.gpu_allocated,
-            one.status[:_LONGEST_STATUS],
+            running_task.task_id[:LONGEST_ID],
+            running_task.cpu_allocated,
+            running_task.memory_allocated,
+            running_task.gpu_allocated,
+            running_task.status[:_LONGEST_STATUS],
         )
-        for one in heartbeat.running_tasks[:most]
+        for running_task in heartbeat.running_tasks[:most]
     )
-    if not all(math.isfinite(one[1] + one[2] + one[3]) for one in tasks):
+    if not all(math.isfinite(task[1] + task[2] + task[3]) for task in tasks):
         raise invalid(f"worker {heartbeat.worker_id}: an allocation of a task is not a number")
     return tasks
 
@@ -182,12 +182,12 @@ class Changes:
         """The workers that changed after this number, the latest first. None if they are not all remembered."""
         if not self._floor <= sequence <= self.sequence:
             return None
-        found = []
+        ids = []
         for worker_id, last in reversed(self._last.items()):
             if last <= sequence:
                 break
-            found.append(worker_id)
-        return found
+            ids.append(worker_id)
+        return ids
 
 
 _AT_ONCE: Final = 1000

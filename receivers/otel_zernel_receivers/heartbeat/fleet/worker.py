@@ -127,7 +127,7 @@ class Worker:
     def set_tasks(self, tasks: tuple[TaskState, ...]) -> None:
         if tasks != self.tasks:
             self.tasks = tasks
-            self.tasks_json = json.dumps([one._asdict() for one in tasks], ensure_ascii=False, separators=(",", ":"))
+            self.tasks_json = json.dumps([task._asdict() for task in tasks], ensure_ascii=False, separators=(",", ":"))
 
     def encode(self) -> None:
         """Encodes the JSON after a change. `repr` of a finite number is JSON."""

@@ -98,14 +98,14 @@ class FleetApi:
         return Route(path, _answering_all(everything), summary=summary, answer=answer)
 
     def _websocket(self, path: str) -> Route:
-        one = "{id}" in path
-        scope = "the worker" if one else "all workers"
+        has_id = "{id}" in path
+        scope = "the worker" if has_id else "all workers"
         return Route(
             path,
             self._feed.serve,
             kind="websocket",
             summary=f"The telemetry of {scope} on connecting, and then after each change.",
-            parameters=(_ID, _FEED_PARAMETERS[0]) if one else _FEED_PARAMETERS,
+            parameters=(_ID, _FEED_PARAMETERS[0]) if has_id else _FEED_PARAMETERS,
         )
 
     def _health(self, _: str) -> bytes:
@@ -116,7 +116,7 @@ class FleetApi:
 
     def _detail(self, worker_id: str) -> bytes:
         worker = self._worker(worker_id)
-        tasks = [one._asdict() for one in worker.tasks]
+        tasks = [task._asdict() for task in worker.tasks]
         return json_bytes({**worker.described(), "running_tasks": tasks, "metrics": worker.usages()})
 
     def _usages(self, worker_id: str) -> bytes:

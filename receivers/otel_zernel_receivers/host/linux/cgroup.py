@@ -28,8 +28,8 @@ class Cgroup:
             _, controllers, path = line.split(":", 2)
             if controller in controllers.split(","):
                 own = top / path.lstrip("/")
-                found = own if own.is_dir() else top
-                return found if controller or (found / "cgroup.controllers").exists() else None
+                place = own if own.is_dir() else top
+                return place if controller or (place / "cgroup.controllers").exists() else None
         return None
 
     def ancestors(self, folder: Path, controller: str = "") -> Iterator[Path]:
@@ -63,11 +63,11 @@ class CgroupReader(FileReader[CgroupConfig]):
         yield Reading(semconv.CGROUP_CPU_TIME, cpu.get("usage_usec", 0) / 1e6)
         yield Reading(semconv.CGROUP_CPU_THROTTLED_TIME, cpu.get("throttled_usec", 0) / 1e6)
         above = list(self._cgroup.ancestors(folder))
-        if quotas := [quota for one in above if (quota := _quota(_text(one / "cpu.max")))]:
+        if quotas := [quota for folder_ in above if (quota := _quota(_text(folder_ / "cpu.max")))]:
             yield Reading(semconv.CGROUP_CPU_LIMIT, min(quotas))
         cache = _pairs(folder / "memory.stat").get("inactive_file", 0)
         yield Reading(semconv.CGROUP_MEMORY_USAGE, max(_integer(folder / "memory.current") - cache, 0))
-        if limits := [int(text) for one in above if (text := _text(one / "memory.max").strip()).isdecimal()]:
+        if limits := [int(text) for folder_ in above if (text := _text(folder_ / "memory.max").strip()).isdecimal()]:
             yield Reading(semconv.CGROUP_MEMORY_LIMIT, min(limits))
         yield Reading(semconv.CGROUP_MEMORY_OOM_KILLS, _pairs(folder / "memory.events").get("oom_kill", 0))
 
@@ -78,14 +78,14 @@ class CgroupReader(FileReader[CgroupConfig]):
             throttled = _pairs(folder / "cpu.stat").get("throttled_time", 0)
             yield Reading(semconv.CGROUP_CPU_THROTTLED_TIME, throttled / 1e9)
             above = self._cgroup.ancestors(folder, "cpu")
-            if quotas := [quota for one in above if (quota := _quota_of_version_1(one))]:
+            if quotas := [quota for folder_ in above if (quota := _quota_of_version_1(folder_))]:
                 yield Reading(semconv.CGROUP_CPU_LIMIT, min(quotas))
         if folder := self._cgroup.folder("memory"):
             cache = _pairs(folder / "memory.stat").get("total_inactive_file", 0)
             usage = _integer(folder / "memory.usage_in_bytes")
             yield Reading(semconv.CGROUP_MEMORY_USAGE, max(usage - cache, 0))
             above = self._cgroup.ancestors(folder, "memory")
-            limit = min(_integer(one / "memory.limit_in_bytes", sys.maxsize) for one in above)
+            limit = min(_integer(folder_ / "memory.limit_in_bytes", sys.maxsize) for folder_ in above)
             if limit < _V1_UNLIMITED:
                 yield Reading(semconv.CGROUP_MEMORY_LIMIT, limit)
             kills = _pairs(folder / "memory.oom_control").get("oom_kill", 0)

@@ -126,7 +126,7 @@ class FilesystemReader(FileReader[FilesystemConfig]):
         for mount in mounts[:most]:
             path = os.path.join(self._files.root, mount.point.lstrip("/"))  # noqa: PTH118  # may be a foreign root
             try:
-                found = self._calls.call(mount.point, lambda path=path: os.statvfs(path))  # type: ignore[misc]
+                call = self._calls.call(mount.point, lambda path=path: os.statvfs(path))  # type: ignore[misc]
             except TimeoutError:
                 problems.append(f"the filesystem at {mount.point} does not answer")
             except OSError as error:
@@ -134,7 +134,7 @@ class FilesystemReader(FileReader[FilesystemConfig]):
                     self._denied.add(mount)
                     problems.append(f"the filesystem at {mount.point} cannot be read: {error.strerror}")
             else:
-                yield from _of_filesystem(mount, found)
+                yield from _of_filesystem(mount, call)
 
     def _selected(self) -> list[Mount]:
         """The mounts to report, one for each filesystem."""
@@ -158,18 +158,18 @@ class FilesystemReader(FileReader[FilesystemConfig]):
         )
 
 
-def _of_filesystem(mount: Mount, found: os.statvfs_result) -> Iterator[Reading]:
+def _of_filesystem(mount: Mount, usage: os.statvfs_result) -> Iterator[Reading]:
     """Nothing for a filesystem without blocks, such as /proc."""
-    if not found.f_blocks:
+    if not usage.f_blocks:
         return
-    used = found.f_blocks - found.f_bfree
-    blocks = {"used": used, "free": found.f_bavail, "reserved": found.f_bfree - found.f_bavail}
+    used = usage.f_blocks - usage.f_bfree
+    blocks = {"used": used, "free": usage.f_bavail, "reserved": usage.f_bfree - usage.f_bavail}
     for state, count in blocks.items():
-        yield Reading("system.filesystem.usage", count * found.f_frsize, (*mount.attributes, (FS_STATE, state)))
-    yield Reading("system.filesystem.limit", found.f_blocks * found.f_frsize, mount.attributes)
-    available = max(used + found.f_bavail, 1)
+        yield Reading("system.filesystem.usage", count * usage.f_frsize, (*mount.attributes, (FS_STATE, state)))
+    yield Reading("system.filesystem.limit", usage.f_blocks * usage.f_frsize, mount.attributes)
+    available = max(used + usage.f_bavail, 1)
     yield Reading("system.filesystem.utilization", used / available, mount.attributes)
-    if found.f_files:
-        inodes = {"used": found.f_files - found.f_ffree, "free": found.f_ffree}
+    if usage.f_files:
+        inodes = {"used": usage.f_files - usage.f_ffree, "free": usage.f_ffree}
         for state, count in inodes.items():
             yield Reading("system.filesystem.inodes.usage", count, (*mount.attributes, (FS_STATE, state)))

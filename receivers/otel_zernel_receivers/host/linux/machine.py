@@ -147,7 +147,9 @@ class LinuxMachine:
         scrapers = config.scrapers
         self._needs_table = bool(scrapers.processes or scrapers.process)
         self.readers: list[Reader | ManySubjectsReader] = [
-            _READERS[one.scraper](one, files) for one in scrapers.configured() if one.scraper in _READERS
+            _READERS[scraper.scraper](scraper, files)
+            for scraper in scrapers.configured()
+            if scraper.scraper in _READERS
         ]
         if scrapers.processes:
             self.readers.append(ProcessesReader(scrapers.processes, files, self._table))

@@ -12,19 +12,19 @@ class MemoryReader(FileReader[MemoryConfig]):
     """Reads the memory of the machine."""
 
     def read(self, problems: list[str]) -> Iterator[Reading]:
-        found = meminfo(self._files)
-        total, free = found["MemTotal"], found["MemFree"]
-        buffers = found.get("Buffers", 0)
-        cached = found.get("Cached", 0) + found.get("SReclaimable", 0)
-        available = found.get("MemAvailable", free + buffers + cached)
+        sizes = meminfo(self._files)
+        total, free = sizes["MemTotal"], sizes["MemFree"]
+        buffers = sizes.get("Buffers", 0)
+        cached = sizes.get("Cached", 0) + sizes.get("SReclaimable", 0)
+        available = sizes.get("MemAvailable", free + buffers + cached)
         states = {"used": total - available, "free": free, "buffers": buffers, "cached": cached}
         for state, size in states.items():
             yield Reading("system.memory.usage", size, ((m.MEMORY_STATE, state),))
             yield Reading("system.memory.utilization", size / total, ((m.MEMORY_STATE, state),))
         yield Reading("system.memory.limit", total)
         yield Reading("system.memory.linux.available", available)
-        yield Reading("system.memory.linux.shared", found.get("Shmem", 0))
-        yield from _details(found)
+        yield Reading("system.memory.linux.shared", sizes.get("Shmem", 0))
+        yield from _details(sizes)
 
 
 def meminfo(files: HostFiles) -> dict[str, int]:
@@ -33,12 +33,12 @@ def meminfo(files: HostFiles) -> dict[str, int]:
     return {words[0].rstrip(":"): int(words[1]) * (1024 if words[2:] == ["kB"] else 1) for words in lines}
 
 
-def _details(found: Mapping[str, int]) -> Iterator[Reading]:
+def _details(sizes: Mapping[str, int]) -> Iterator[Reading]:
     for state, name in (("reclaimable", "SReclaimable"), ("unreclaimable", "SUnreclaim")):
-        if name in found:
-            yield Reading("system.memory.linux.slab.usage", found[name], ((m.SLAB_STATE, state),))
-    if "HugePages_Total" in found:
-        total, free = found["HugePages_Total"], found["HugePages_Free"]
+        if name in sizes:
+            yield Reading("system.memory.linux.slab.usage", sizes[name], ((m.SLAB_STATE, state),))
+    if "HugePages_Total" in sizes:
+        total, free = sizes["HugePages_Total"], sizes["HugePages_Free"]
         yield Reading("system.memory.linux.hugepages.limit", total)
         yield Reading("system.memory.linux.hugepages.usage", free, ((m.HUGEPAGES_STATE, "free"),))
         yield Reading("system.memory.linux.hugepages.usage", total - free, ((m.HUGEPAGES_STATE, "used"),))

@@ -76,17 +76,17 @@ class ProcessReader(ManySubjectsReader):
 
     def _selected(self, problems: list[str]) -> list[ProcessStat]:
         """The processes to report. Forgets those that have ended."""
-        found = [process for process in self._table.processes if self._is_selected(process)]
+        selected = [process for process in self._table.processes if self._is_selected(process)]
         present = {_identity(process) for process in self._table.processes}
         for gone in self._subjects.keys() - present:
             del self._subjects[gone], self._programs[gone]
             self._last.pop(gone, None)
         self._unreadable &= present
         most = self._config.max_processes
-        if len(found) > most:
-            self._limit.exceeded(problems, f"{len(found) - most} of {len(found)} processes", "max_processes")
-            found = sorted(found, key=self._importance, reverse=True)[:most]
-        return found
+        if len(selected) > most:
+            self._limit.exceeded(problems, f"{len(selected) - most} of {len(selected)} processes", "max_processes")
+            selected = sorted(selected, key=self._importance, reverse=True)[:most]
+        return selected
 
     def _is_selected(self, process: ProcessStat) -> bool:
         if process.is_kernel_thread or process.state == "defunct":
@@ -145,8 +145,8 @@ class ProcessReader(ManySubjectsReader):
                 pairs = file.read(_ENVIRONMENT).decode("utf-8", "replace").split("\0")
         except OSError:
             return {}
-        found = (pair.partition("=") for pair in pairs)
-        return {name: value for name, _, value in found if name in JOB_VARIABLES}
+        pairs_ = (pair.partition("=") for pair in pairs)
+        return {name: value for name, _, value in pairs_ if name in JOB_VARIABLES}
 
     def _of_process(self, process: ProcessStat) -> Iterator[Reading]:
         yield Reading("process.cpu.time", process.user, ((MODE, "user"),))

@@ -42,13 +42,13 @@ def bus_id(text: str) -> BusId | None:
 
 def logged_xids(records: Iterable[bytes], booted_ns: int, since_ns: int) -> Mapping[BusId, list[LoggedXid]]:
     """The XIDs of each GPU from `since_ns` on, ns since 1970. `booted_ns`: when the machine was booted."""
-    found: defaultdict[BusId, list[LoggedXid]] = defaultdict(list)
+    xids: defaultdict[BusId, list[LoggedXid]] = defaultdict(list)
     for record in records:
         if match := _RECORD.match(record):
             gpu, time_ns = bus_id(match["bus"].decode()), booted_ns + int(match["us"]) * 1000
             if gpu and time_ns >= since_ns:
-                found[gpu].append(LoggedXid(int(match["code"]), time_ns))
-    return found
+                xids[gpu].append(LoggedXid(int(match["code"]), time_ns))
+    return xids
 
 
 def kernel_log(path: Path = Path("/dev/kmsg")) -> Iterator[bytes]:

@@ -156,9 +156,9 @@ class Device:
 
     def _replaced(self, points: SeriesPoints) -> list[NvmlSeries]:
         """The series whose value changed, and with it an attribute: another series is in `points`."""
-        metrics = {one.metric for one in points} & _REPLACED & self._enabled
-        new = {one for one in points if one.metric in metrics}
-        replaced = [one for one in self._history.replaceable if one.metric in metrics and one not in new]
+        metrics = {point.metric for point in points} & _REPLACED & self._enabled
+        new = {point for point in points if point.metric in metrics}
+        replaced = [known for known in self._history.replaceable if known.metric in metrics and known not in new]
         self._history.replaceable = self._history.replaceable.difference(replaced) | new
         return replaced
 

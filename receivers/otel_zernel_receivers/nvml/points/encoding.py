@@ -50,9 +50,13 @@ class Encoder:
     def ends(self, series: Iterable[NvmlSeries], time_ns: int) -> Batch:
         """Staleness points of series of numbers."""
         points: defaultdict[str, list[bytes]] = defaultdict(list)
-        for one in series:
-            attributes = otlp.encode_attributes({**self._identity, **dict(one.attributes)}, otlp.NUMBER_ATTRIBUTES)
-            points[one.metric].append(delimited(1, attributes + encode_staleness(METRICS[one.metric].kind, time_ns)))
+        for of_series in series:
+            attributes = otlp.encode_attributes(
+                {**self._identity, **dict(of_series.attributes)}, otlp.NUMBER_ATTRIBUTES
+            )
+            points[of_series.metric].append(
+                delimited(1, attributes + encode_staleness(METRICS[of_series.metric].kind, time_ns))
+            )
         if not points:
             return Batch()
         metrics = [otlp.encode_metric(_descriptor(name), b"".join(of_metric)) for name, of_metric in points.items()]
@@ -65,8 +69,8 @@ class Encoder:
         """The values counted from `start_ns` to `time_ns`. The histograms then start again from 0."""
         period = otlp.Period(start_ns, time_ns)
         points = [
-            (one.metric, histogram.flush(self._histogram_attributes(one), period))
-            for one, histogram in counted
+            (of_series.metric, histogram.flush(self._histogram_attributes(of_series), period))
+            for of_series, histogram in counted
             if histogram
         ]
         if not points:
@@ -83,13 +87,13 @@ class Encoder:
         order = sorted(range(len(series)), key=lambda position: _ORDER[series[position].metric])
         return KnownSeries([self._series(series[position]) for position in order]), order
 
-    def _series(self, one: NvmlSeries) -> otlp.Series:
-        assert METRICS[one.metric].kind != "histogram"  # noqa: S101  # `histograms` encodes those
-        attributes = otlp.encode_attributes({**self._identity, **dict(one.attributes)}, otlp.NUMBER_ATTRIBUTES)
-        return otlp.Series(self._resource, SCOPE, _descriptor(one.metric), attributes)
+    def _series(self, of_series: NvmlSeries) -> otlp.Series:
+        assert METRICS[of_series.metric].kind != "histogram"  # noqa: S101  # `histograms` encodes those
+        attributes = otlp.encode_attributes({**self._identity, **dict(of_series.attributes)}, otlp.NUMBER_ATTRIBUTES)
+        return otlp.Series(self._resource, SCOPE, _descriptor(of_series.metric), attributes)
 
-    def _encode_histogram_attributes(self, one: NvmlSeries) -> bytes:
-        return otlp.encode_attributes({**self._identity, **dict(one.attributes)}, otlp.HISTOGRAM_ATTRIBUTES)
+    def _encode_histogram_attributes(self, of_series: NvmlSeries) -> bytes:
+        return otlp.encode_attributes({**self._identity, **dict(of_series.attributes)}, otlp.HISTOGRAM_ATTRIBUTES)
 
 
 def _descriptor(name: str) -> otlp.Descriptor:

@@ -82,7 +82,7 @@ def _read_license(nvml: Nvml, device: Handle) -> Sequence[float]:
     """Whether the driver of a virtual machine has a license for one of the features of its vGPU."""
     answer = nvml.nvmlDeviceGetGridLicensableFeatures(device)
     features = answer.gridLicensableFeatures[: answer.licensableFeaturesCount]
-    return [float(any(one.featureState for one in features))]
+    return [float(any(feature.featureState for feature in features))]
 
 
 def _flag(bits: int) -> float:
@@ -253,8 +253,8 @@ BOARD: tuple[NvmlQuery, ...] = (
                 for state in FABRIC_STATES.values()
             ),
             *(
-                series(semconv.GPU_FABRIC_PROBLEM, 1.0, {semconv.GPU_FABRIC_PROBLEM_TYPE: one})
-                for one in _FABRIC_PROBLEM_TYPES
+                series(semconv.GPU_FABRIC_PROBLEM, 1.0, {semconv.GPU_FABRIC_PROBLEM_TYPE: problem})
+                for problem in _FABRIC_PROBLEM_TYPES
             ),
         ),
         (_read_fabric,),

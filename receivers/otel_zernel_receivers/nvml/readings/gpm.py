@@ -62,7 +62,7 @@ class GpmCounters:
         self._library = library
         self._monotonic = monotonic
         self._gpu_instance = gpu_instance
-        self._metrics = {id_: one for id_, one in GPM_METRICS.items() if one.metric in enabled}
+        self._metrics = {id_: metric for id_, metric in GPM_METRICS.items() if metric.metric in enabled}
         self._buffers: list[Any] = []
         """Two samples of the driver, the older one first. Empty before the first call."""
         self._taken = 0
@@ -100,13 +100,13 @@ class GpmCounters:
             question.metrics[place].metricId = id_
         nvml.nvmlGpmMetricsGet(question)
         measurements: Measurements = {}
-        for place, (id_, one) in enumerate(list(self._metrics.items())):
+        for place, (id_, metric_) in enumerate(list(self._metrics.items())):
             answer = question.metrics[place]
             if answer.nvmlReturn != nvml.NVML_SUCCESS:
                 if self._library.record_error(f"NVML_GPM_METRIC_{id_}", answer.nvmlReturn):
                     del self._metrics[id_]
             elif not isnan(answer.value):  # the driver's answer for a unit that the board does not have
-                measurements[one] = Measurement(one.scaled(answer.value))
+                measurements[metric_] = Measurement(metric_.scaled(answer.value))
         return measurements
 
 

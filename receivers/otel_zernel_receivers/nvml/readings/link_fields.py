@@ -43,9 +43,9 @@ class LinkThroughput:
         if not self._asked:
             raise nvml.NVMLError(nvml.NVML_ERROR_NOT_SUPPORTED)
         return {
-            one: Measurement(one.scaled((count - before[one]) / seconds))
-            for one, count in counts.items()
-            if seconds > 0 and count >= before.get(one, count + 1)  # a lower count: the driver has reset it
+            link_field: Measurement(link_field.scaled((count - before[link_field]) / seconds))
+            for link_field, count in counts.items()
+            if seconds > 0 and count >= before.get(link_field, count + 1)  # a lower count: the driver has reset it
         }
 
     def _find(self, nvml: Nvml, device: Handle) -> Iterator[tuple[NvmlSeries, tuple[str, int]]]:
@@ -69,12 +69,12 @@ class LinkThroughput:
             part = every[start : start + MAX_FIELDS]
             fields = [(getattr(nvml, f"NVML_FI_{counter}"), scope) for _, (counter, scope) in part]
             answers = bytes(nvml.nvmlDeviceGetFieldValues(device, fields))
-            for (one, (counter, _)), answer in zip(part, FIELD.iter_unpack(answers), strict=True):
+            for (link_field, (counter, _)), answer in zip(part, FIELD.iter_unpack(answers), strict=True):
                 _, _, _, _, type_, code, value = answer
                 if code == nvml.NVML_SUCCESS:
-                    counts[one] = VALUES[type_].unpack_from(value)[0]
+                    counts[link_field] = VALUES[type_].unpack_from(value)[0]
                 elif self._library.record_error(f"NVML_FI_{counter}", code):
-                    del asked[one]
+                    del asked[link_field]
         return counts
 
 
@@ -161,8 +161,8 @@ def link_queries(enabled: frozenset[str], library: NvmlLibrary, index: int) -> I
     if semconv.GPU_P2P_STATUS in enabled:
         yield PolledQuery("nvmlDeviceGetP2PStatus", [PeerStatuses(index)])
     for fields, find_links in ((NVLINK_FIELDS, find_nvlinks), (C2C_FIELDS, _find_c2c_links)):
-        wanted = [one for one in fields if one.series.metric in enabled]
-        if known := [one for one in wanted if hasattr(library.nvml, f"NVML_FI_DEV_{one.id}")]:
+        wanted = [field for field in fields if field.series.metric in enabled]
+        if known := [query for query in wanted if hasattr(library.nvml, f"NVML_FI_DEV_{query.id}")]:
             yield PolledQuery("nvmlDeviceGetFieldValues", [LinkReader(known, find_links, library)])
 
 
@@ -172,7 +172,7 @@ class LinkReader:
     def __init__(self, fields: Sequence[LinkField], find_links: FindLinks, library: NvmlLibrary) -> None:
         self._library = library
         self._find_links = find_links
-        self._fields = {one: getattr(library.nvml, f"NVML_FI_DEV_{one.id}") for one in fields}
+        self._fields = {field: getattr(library.nvml, f"NVML_FI_DEV_{field.id}") for field in fields}
         self._links: Sequence[int] = ()
 
     def __call__(self, nvml: Nvml, device: Handle) -> Measurements:

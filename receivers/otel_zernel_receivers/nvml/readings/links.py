@@ -48,8 +48,8 @@ def _measurement(peer: int, status: int | None) -> tuple[NvmlSeries, Measurement
 def _status(nvml: Nvml, device: Handle, peer: int) -> int | None:
     """The status towards a GPU; None if that GPU is lost, or belongs to another container."""
     try:
-        other = nvml.nvmlDeviceGetHandleByIndex(peer)
-        return int(nvml.nvmlDeviceGetP2PStatus(device, other, nvml.NVML_P2P_CAPS_INDEX_NVLINK))
+        peer_device = nvml.nvmlDeviceGetHandleByIndex(peer)
+        return int(nvml.nvmlDeviceGetP2PStatus(device, peer_device, nvml.NVML_P2P_CAPS_INDEX_NVLINK))
     except nvml.NVMLError as error:
         if error.value in (nvml.NVML_ERROR_NOT_SUPPORTED, nvml.NVML_ERROR_FUNCTION_NOT_FOUND):
             raise

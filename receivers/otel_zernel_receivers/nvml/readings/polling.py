@@ -127,8 +127,8 @@ def polled_queries(
     for query in queries:
         if any(series.metric in enabled for series in query.series):
             yield PolledQuery(query.name, [_measuring(query, read, enabled) for read in query.variants])
-    wanted = [one for one in fields if one.series.metric in enabled and one.applies_to(library.driver)]
-    known = [one for one in wanted if one.number or hasattr(library.nvml, f"NVML_FI_{one.id}")]
+    wanted = [query for query in fields if query.series.metric in enabled and query.applies_to(library.driver)]
+    known = [query for query in wanted if query.number or hasattr(library.nvml, f"NVML_FI_{query.id}")]
     for start in range(0, len(known), MAX_FIELDS):
         yield PolledQuery("nvmlDeviceGetFieldValues", [FieldBatch(known[start : start + MAX_FIELDS], library)])
 
@@ -155,19 +155,21 @@ class FieldBatch:
 
     def __init__(self, fields: Sequence[NvmlField], library: NvmlLibrary) -> None:
         self._library = library
-        self._fields = {one: (one.number or getattr(library.nvml, f"NVML_FI_{one.id}"), one.scope) for one in fields}
+        self._fields = {
+            query: (query.number or getattr(library.nvml, f"NVML_FI_{query.id}"), query.scope) for query in fields
+        }
 
     def __call__(self, nvml: Nvml, device: Handle) -> Measurements:
         fields = list(self._fields)
         answers = bytes(nvml.nvmlDeviceGetFieldValues(device, list(self._fields.values())))
         measurements: Measurements = {}
-        for one, (_, _, _, _, type_, code, value) in zip(fields, FIELD.iter_unpack(answers), strict=True):
-            name = f"NVML_FI_{one.id}"
+        for query, (_, _, _, _, type_, code, value) in zip(fields, FIELD.iter_unpack(answers), strict=True):
+            name = f"NVML_FI_{query.id}"
             if code != nvml.NVML_SUCCESS:
                 if self._library.record_error(name, code):
-                    del self._fields[one]
+                    del self._fields[query]
             elif type_ in VALUES:
-                measurements[one.series] = _measurement(one.series, type_, value)
+                measurements[query.series] = _measurement(query.series, type_, value)
             else:
                 self._library.on_error(name, "unknown_value_type")
         if not self._fields:

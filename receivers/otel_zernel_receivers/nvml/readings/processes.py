@@ -125,7 +125,7 @@ class GpuProcesses:
 
         If a query was skipped or failed, it is not known which processes have left: no series ends.
         """
-        current = {one for one in points if one.metric in _OF_PROCESSES}
+        current = {point for point in points if point.metric in _OF_PROCESSES}
         if not self._types or self._types - self._listed_types:
             self._sent |= current
             return []

@@ -33,7 +33,7 @@ def _any(metric: str, *attributes: tuple[str, str]) -> Condition:
 
     def applies(latest: LatestValues) -> bool:
         values = latest.get(metric, {})
-        return any(value > 0 and set(attributes) <= set(one.attributes) for one, value in values.items())
+        return any(value > 0 and set(attributes) <= set(measured.attributes) for measured, value in values.items())
 
     return applies
 
@@ -134,7 +134,7 @@ def _by_metric(values: Mapping[NvmlSeries, float]) -> LatestValues:
 
 def status_points(state: str) -> dict[NvmlSeries, Point]:
     """The points of `hw.status` in this state."""
-    return {series("hw.status", 1.0, {a.STATE: one}): Point(float(one == state)) for one in STATES}
+    return {series("hw.status", 1.0, {a.STATE: state_}): Point(float(state_ == state)) for state_ in STATES}
 
 
 PASS, WARN, FAIL = 0.0, 10.0, 20.0
@@ -202,7 +202,7 @@ def health_points(
             worst[incident.watch] = incident
     return {
         series(
-            semconv.GPU_HEALTH, 1.0, {semconv.GPU_HEALTH_WATCH: one.watch, semconv.GPU_HEALTH_ERROR: one.error}
-        ): Point(one.result)
-        for one in worst.values()
+            semconv.GPU_HEALTH, 1.0, {semconv.GPU_HEALTH_WATCH: problem.watch, semconv.GPU_HEALTH_ERROR: problem.error}
+        ): Point(problem.result)
+        for problem in worst.values()
     }

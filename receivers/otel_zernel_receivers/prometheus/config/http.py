@@ -119,12 +119,12 @@ class ScrapeHttpConfig(Section):
         if not isinstance(headers, dict):
             return headers
         return {
-            name: [*one.get("values", []), *one.get("secrets", [])]
-            if isinstance(one, dict)
-            else [one]
-            if isinstance(one, str)
-            else one
-            for name, one in headers.items()
+            name: [*header.get("values", []), *header.get("secrets", [])]
+            if isinstance(header, dict)
+            else [header]
+            if isinstance(header, str)
+            else header
+            for name, header in headers.items()
         }
 
     @field_validator("proxy_url")

@@ -25,10 +25,10 @@ def parse_size(value: object) -> int:
     """Bytes in `64MiB`, `10MB` or `512KB`. As in Prometheus, KB and KiB are both 1024 bytes. Raises `ValueError`."""
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
-    found = _SIZE.fullmatch(str(value).strip())
-    if not found:
+    match = _SIZE.fullmatch(str(value).strip())
+    if not match:
         raise ValueError(f"not a size: {str(value)!r}; write 64MiB or 512KB")
-    return int(float(found[1]) * 1024 ** (_POWERS.find(found[2].upper()) + 1 if found[2] else 0))
+    return int(float(match[1]) * 1024 ** (_POWERS.find(match[2].upper()) + 1 if match[2] else 0))
 
 
 LongDuration = Annotated[

@@ -69,4 +69,4 @@ class PrometheusReceiverConfig(ComponentConfig):
     def _name_alone(cls, rename: object) -> object:
         if not isinstance(rename, dict):
             return rename
-        return {key: {"name": one} if isinstance(one, str) else one for key, one in rename.items()}
+        return {key: {"name": value} if isinstance(value, str) else value for key, value in rename.items()}

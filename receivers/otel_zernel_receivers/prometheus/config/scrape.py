@@ -165,4 +165,7 @@ class ScrapeJobConfig(ScrapeHttpConfig, ScrapeDefaults):
         """The formats to ask for, the best first."""
         if not self.scrape_native_histograms:
             return tuple(self.scrape_protocols)
-        return ("PrometheusProto", *(one for one in self.scrape_protocols if one != "PrometheusProto"))
+        return (
+            "PrometheusProto",
+            *(scrape_protocol for scrape_protocol in self.scrape_protocols if scrape_protocol != "PrometheusProto"),
+        )

@@ -60,7 +60,7 @@ class StaticSource(TargetSource):
 
     def __init__(self, groups: Sequence[StaticTargets]) -> None:
         super().__init__()
-        self._targets = [{"__address__": one, **group.labels} for group in groups for one in group.targets]
+        self._targets = [{"__address__": target, **group.labels} for group in groups for target in group.targets]
 
     async def targets(self, now: float) -> Sequence[Labels]:
         return self._targets
@@ -84,19 +84,19 @@ class FileSource(TargetSource):
             self._seen = seen
             self._due = now + self._config.refresh_interval
             await asyncio.to_thread(self._read, [name for name, *_ in seen])
-        return [labels for found in self._by_file.values() for labels in found]
+        return [labels for targets_ in self._by_file.values() for labels in targets_]
 
     def _look(self) -> tuple[tuple[str, int, int, int], ...]:
         """The files, with what changes when their content does."""
-        found = []
+        files = []
         for pattern in self._config.files:
             for name in islice(iglob(pattern), _MOST_FILES):  # noqa: PTH207  # absolute paths too
                 try:
                     status = Path(name).stat()
                 except OSError:
                     continue
-                found.append((name, status.st_mtime_ns, status.st_size, status.st_ino))
-        return tuple(sorted(found))
+                files.append((name, status.st_mtime_ns, status.st_size, status.st_ino))
+        return tuple(sorted(files))
 
     def _read(self, names: Sequence[str]) -> None:
         self.problems = [] if names else [f"no file matches {', '.join(self._config.files)}; create it"]
@@ -157,13 +157,13 @@ class DnsSource(TargetSource):
             except (OSError, UnicodeError) as error:
                 reason = getattr(error, "strerror", None) or str(error)
                 self.problems.append(f"cannot resolve {name}, its former targets stay: {reason}")
-        return [labels for found in self._by_name.values() for labels in found]
+        return [labels for targets_ in self._by_name.values() for labels in targets_]
 
     async def _resolve(self, name: str) -> list[Labels]:
         family = socket.AF_INET if self._config.type == "A" else socket.AF_INET6
-        found = await asyncio.get_running_loop().getaddrinfo(
+        getaddrinfo = await asyncio.get_running_loop().getaddrinfo(
             name, self._config.port, family=family, type=socket.SOCK_STREAM
         )
-        hosts = sorted({str(address[0]) for *_, address in found})
+        hosts = sorted({str(address[0]) for *_, address in getaddrinfo})
         written = [f"[{host}]" if ":" in host else host for host in hosts]
         return [{"__address__": f"{host}:{self._config.port}", "__meta_dns_name": name} for host in written]

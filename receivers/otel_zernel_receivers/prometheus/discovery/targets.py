@@ -64,11 +64,11 @@ class TargetRules:
     rules: Sequence[RelabelRule]
     external_labels: Mapping[str, str]
 
-    def targets(self, found: Iterable[Labels]) -> tuple[list[ScrapeTarget], list[str]]:
+    def targets(self, discovered: Iterable[Labels]) -> tuple[list[ScrapeTarget], list[str]]:
         """The targets, without those that relabelling drops, and the problems of bad ones."""
         targets: dict[ScrapeTarget, None] = {}
         problems: list[str] = []
-        for labels in found:
+        for labels in discovered:
             try:
                 targets.update(dict.fromkeys(self._target(labels)))
             except (BadTarget, ValueError) as error:
@@ -81,7 +81,7 @@ class TargetRules:
             targets.clear()
         return list(targets), problems
 
-    def _target(self, found: Labels) -> Iterator[ScrapeTarget]:
+    def _target(self, discovered: Labels) -> Iterator[ScrapeTarget]:
         """The target, if relabelling keeps it."""
         job = self.job
         labels = {
@@ -91,7 +91,7 @@ class TargetRules:
             _INTERVAL: f"{job.scrape_interval:.9f}".rstrip("0").rstrip(".") + "s",
             _TIMEOUT: f"{job.scrape_timeout:.9f}".rstrip("0").rstrip(".") + "s",
             **{f"{_PARAM}{name}": values[0] for name, values in job.params.items() if values},
-            **found,
+            **discovered,
         }
         kept = relabel(labels, self.rules)
         if kept is None:
@@ -114,7 +114,7 @@ class TargetRules:
         if not _is_address(f"{scheme}://{address}"):
             raise BadTarget(f"target {quoted(address)} is not an address: write host:port")
         params = {name: list(values) for name, values in self.job.params.items()}
-        for label in (one for one in labels if one.startswith(_PARAM)):
+        for label in (label for label in labels if label.startswith(_PARAM)):
             name = label.removeprefix(_PARAM)
             params[name] = [labels[label], *params.get(name, [])[1:]]
         path, _, query = labels.get(_PATH, "/metrics").partition("?")

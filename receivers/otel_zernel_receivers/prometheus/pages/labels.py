@@ -44,21 +44,21 @@ def _read_pairs(text: str, labels: Labels) -> None:
         return
     position = 0
     while position < len(text):
-        found = _LABEL.match(text, position)
-        if not found:
+        match = _LABEL.match(text, position)
+        if not match:
             raise ValueError("not a label")
-        bare, quoted, equals, value = found.groups()
+        bare, quoted, equals, value = match.groups()
         name = bare if quoted is None else unescape(quoted)
         if equals is None:  # a quoted name of a metric stands without a value
             name, value = NAME, quoted
         if value is None or name in labels or not name:
             raise ValueError("not a label, or a label that stands twice")
         labels[name] = unescape(value)
-        position = found.end()
+        position = match.end()
 
 
 def unescape(text: str) -> str:
     """The text without the escapes `\\\\`, `\\"` and `\\n`."""
     if "\\" not in text:
         return text
-    return _ESCAPE.sub(lambda found: "\n" if found[1] == "n" else found[1], text)
+    return _ESCAPE.sub(lambda match: "\n" if match[1] == "n" else match[1], text)

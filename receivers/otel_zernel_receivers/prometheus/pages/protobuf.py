@@ -28,7 +28,9 @@ def message_class(name: str) -> Any:
 @once
 def _file() -> FileDescriptor:
     read = (("LabelPair* label", "bytes* label"), ("MetricType type", "int32 type"))
-    return message_file({name: reduce(lambda text, one: text.replace(*one), read, FIELDS[name]) for name in FIELDS})
+    return message_file(
+        {name: reduce(lambda text, replacement: text.replace(*replacement), read, FIELDS[name]) for name in FIELDS}
+    )
 
 
 _NO_ZERO_THRESHOLD = 1e-128
@@ -116,7 +118,7 @@ def read_label_pairs(key: pages.ProtoKey) -> pages.Labels:
 
 def _pairs(encoded: Iterable[bytes]) -> pages.Labels:
     try:
-        pairs = [message_class("LabelPair").FromString(one) for one in encoded]
+        pairs = [message_class("LabelPair").FromString(pair) for pair in encoded]
         return {pair.name: pair.value for pair in pairs}
     except ProtobufDecodeError as error:
         raise ValueError(str(error)) from error
@@ -154,21 +156,21 @@ def _add_counter(name: str, labels: tuple[bytes, ...], counter: Any, page: pages
 
 
 def _add_summary(name: str, labels: tuple[bytes, ...], summary: Any, page: pages.ScrapedPage) -> None:
-    for one in summary.quantile:
-        _put(page, (name, labels, ("quantile", _float_text(one.quantile))), one.value)
+    for quantile_ in summary.quantile:
+        _put(page, (name, labels, ("quantile", _float_text(quantile_.quantile))), quantile_.value)
     _put(page, (f"{name}_sum", labels, None), summary.sample_sum)
     _put(page, (f"{name}_count", labels, None), summary.sample_count)
     _put_created(name, labels, summary, page)
 
 
 def _add_classic(name: str, labels: tuple[bytes, ...], histogram: Any, page: pages.ScrapedPage, prefix: str) -> None:
-    for one in histogram.bucket:
-        if one.HasField("exemplar"):
-            page.exemplars[len(page.keys)] = _exemplar(one.exemplar)
-        count = one.cumulative_count or one.cumulative_count_float
-        _put(page, (f"{name}_bucket", labels, ("le", _float_text(one.upper_bound))), count)
+    for bucket in histogram.bucket:
+        if bucket.HasField("exemplar"):
+            page.exemplars[len(page.keys)] = _exemplar(bucket.exemplar)
+        count = bucket.cumulative_count or bucket.cumulative_count_float
+        _put(page, (f"{name}_bucket", labels, ("le", _float_text(bucket.upper_bound))), count)
     count = histogram.sample_count or histogram.sample_count_float
-    if not any(math.isinf(one.upper_bound) for one in histogram.bucket):
+    if not any(math.isinf(bucket.upper_bound) for bucket in histogram.bucket):
         _put(page, (f"{name}_bucket", labels, ("le", "+Inf")), count)
     _put(page, (f"{name}_{prefix}sum", labels, None), histogram.sample_sum)
     _put(page, (f"{name}_{prefix}count", labels, None), count)

@@ -78,14 +78,14 @@ class _PageInProgress:
 
     def add(self, lines: list[bytes], known: Container[SampleKey]) -> None:
         """Reads lines. This loop takes most of the time of a scrape."""
-        keys, texts, other = self._page.keys, self._texts, self._other
+        keys, texts, read_other = self._page.keys, self._texts, self._other
         for number, line in enumerate(lines, self._line + 1):
             key, _, text = line.rpartition(b" ")
             if key in known:
                 keys.append(key)
                 texts.append(text)
             elif not self._timed(key, text, known):
-                other(line, number)
+                read_other(line, number)
         self._line += len(lines)
         self._page.values += self._convert(texts)
         texts.clear()
@@ -99,7 +99,7 @@ class _PageInProgress:
             page.keys = [page.keys[old] for old in kept]
             page.values = [page.values[old] for old in kept]
             page.times_ns = {new[old]: time for old, time in page.times_ns.items() if old in new}
-            page.exemplars = {new[old]: one for old, one in page.exemplars.items() if old in new}
+            page.exemplars = {new[old]: exemplar for old, exemplar in page.exemplars.items() if old in new}
         return page
 
     def _convert(self, texts: list[bytes]) -> list[float]:
@@ -134,9 +134,9 @@ class _PageInProgress:
         """A comment, a line with a time or an exemplar, or a sample that is new."""
         if line.startswith(b"#"):
             self.comments.append(line)
-        elif found := _SAMPLE.fullmatch(line):
+        elif match := _SAMPLE.fullmatch(line):
             try:
-                self._sample(*found.groups())
+                self._sample(*match.groups())
             except ValueError:
                 self._skip(line, number)
         elif line.strip():
@@ -209,10 +209,10 @@ def _families(comments: list[bytes], *, openmetrics: bool) -> tuple[dict[str, Pa
     parts: dict[str, dict[str, str]] = {}
     problems: list[str] = []
     for comment in comments:
-        found = _COMMENT.fullmatch(comment.decode(errors="replace").rstrip("\r"))
-        if not found:
+        match = _COMMENT.fullmatch(comment.decode(errors="replace").rstrip("\r"))
+        if not match:
             continue
-        keyword, quoted_name, bare_name, text = found.groups()
+        keyword, quoted_name, bare_name, text = match.groups()
         name = bare_name if quoted_name is None else unescape(quoted_name)
         if keyword == "TYPE" and (text or "").strip() not in TYPES:
             problems.append(f"unknown type: {quoted(comment.decode(errors='replace'))}")

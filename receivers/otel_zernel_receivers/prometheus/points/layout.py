@@ -35,7 +35,7 @@ class BucketCounts:
 
     def __init__(self, positions: Sequence[Sequence[int]]) -> None:
         """`positions` of the samples of each histogram on the page: its buckets, ascending, and the count of all."""
-        self._at = np.array([one for of_one in positions for one in of_one], np.intp)
+        self._at = np.array([place for of_one in positions for place in of_one], np.intp)
         self._ends = np.cumsum([0, *map(len, positions)], dtype=np.intp)
 
     def encode(self, values: Floats) -> list[bytes | None]:
@@ -92,7 +92,7 @@ def encode_native(attributes: bytes, native: NativeHistogram, time_ns: int, star
         scale=native.schema,
         zero_count=native.zero_count,
         zero_threshold=native.zero_threshold,
-        exemplars=[_exemplar(one, time_ns) for one in native.exemplars],
+        exemplars=[_exemplar(exemplar, time_ns) for exemplar in native.exemplars],
     )
     if not math.isnan(native.sum):
         point.sum = native.sum
@@ -106,7 +106,7 @@ def encode_native(attributes: bytes, native: NativeHistogram, time_ns: int, star
 def encode_exemplars(exemplars: Iterable[PageExemplar], time_ns: int, *, of_histogram: bool) -> bytes:
     """The exemplars as fields of a point. One without a time gets that of the point."""
     field = _EXEMPLARS_OF_HISTOGRAMS if of_histogram else _EXEMPLARS_OF_NUMBERS
-    return b"".join(delimited(field, _exemplar(one, time_ns).SerializeToString()) for one in exemplars)
+    return b"".join(delimited(field, _exemplar(exemplar, time_ns).SerializeToString()) for exemplar in exemplars)
 
 
 def _exemplar(exemplar: PageExemplar, time_ns: int) -> Exemplar:
@@ -283,7 +283,9 @@ class PageLayout:
     ) -> bytes | None:
         """One point. None if its buckets make no sense. `counts` has those of the histograms."""
         if page.times_ns:
-            time_ns = next((page.times_ns[one] for one in slot.positions() if one in page.times_ns), time_ns)
+            time_ns = next(
+                (page.times_ns[position] for position in slot.positions() if position in page.times_ns), time_ns
+            )
         start_ns = min(start_ns, time_ns)
         kind = slot.point.metric.descriptor.kind
         if kind == "histogram":
@@ -365,7 +367,7 @@ def _or_none(position: int | None) -> int:
 
 def _exemplars(slot: PointSlot, page: ScrapedPage) -> Iterator[PageExemplar]:
     if page.exemplars:
-        yield from (page.exemplars[one] for one in slot.positions() if one in page.exemplars)
+        yield from (page.exemplars[position] for position in slot.positions() if position in page.exemplars)
 
 
 def _encode_summary(slot: PointSlot, values: Sequence[float], time_ns: int, start_ns: int) -> bytes | None:

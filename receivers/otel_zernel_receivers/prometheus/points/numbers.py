@@ -36,8 +36,8 @@ class NumberTemplate:
 
 def _encode(points: Sequence[PointKey], marker: bytes) -> bytes:
     return b"".join(
-        encode_head_metric(metric, b"".join(_point(one, marker) for one in group))
-        for metric, group in groupby(points, lambda one: one.metric)
+        encode_head_metric(metric, b"".join(_point(point_, marker) for point_ in group))
+        for metric, group in groupby(points, lambda point_: point_.metric)
     )
 
 

@@ -274,9 +274,9 @@ def _head(name: str, unit: str, kind: MetricKind, description: str, type_: Metri
 
 
 def _pop_scope(labels: Labels) -> SampleScope:
-    found = {label.removeprefix(_SCOPE): labels.pop(label) for label in sorted(labels) if label.startswith(_SCOPE)}
-    name, version, schema = (found.pop(part, "") for part in ("name", "version", "schema_url"))
-    return SampleScope(name, version, schema, tuple(found.items()))
+    parts = {label.removeprefix(_SCOPE): labels.pop(label) for label in sorted(labels) if label.startswith(_SCOPE)}
+    name, version, schema = (parts.pop(part, "") for part in ("name", "version", "schema_url"))
+    return SampleScope(name, version, schema, tuple(parts.items()))
 
 
 def _renamed(

@@ -64,4 +64,4 @@ class PointSlot:
     def positions(self) -> Iterator[int]:
         """The positions of all samples."""
         yield from self.bounds.values()
-        yield from (one for one in (self.number, self.sum, self.count, self.created) if one is not None)
+        yield from (place for place in (self.number, self.sum, self.count, self.created) if place is not None)

@@ -40,7 +40,9 @@ class ScrapeReport:
 
     def __init__(self, resource: SampleResource, attributes: Pairs, *, extra: bool) -> None:
         about = {**REPORTED, **EXTRA} if extra else REPORTED
-        heads = [MetricHead(Descriptor(one.name, one.unit, _KIND, one.description), "gauge") for one in about.values()]
+        heads = [
+            MetricHead(Descriptor(fact.name, fact.unit, _KIND, fact.description), "gauge") for fact in about.values()
+        ]
         self.origin = (resource, OWN_SCOPE)
         self.names = tuple(about)
         self._heads = heads

@@ -29,7 +29,7 @@ class Renames:
 
     def __init__(self, rename: Mapping[str, RenameConfig], presets: Sequence[str]) -> None:
         self._by_name: dict[str, Renamed] = _dcgm() if "dcgm-exporter" in presets else {}
-        self._by_name |= {name: _configured(one, self._by_name.get(name)) for name, one in rename.items()}
+        self._by_name |= {name: _configured(entry, self._by_name.get(name)) for name, entry in rename.items()}
 
     def of(self, family: str, sample: str) -> Renamed | None:
         """The metric for a family, or for the name of its samples (`http_requests_total`)."""

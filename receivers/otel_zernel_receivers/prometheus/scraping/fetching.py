@@ -138,7 +138,7 @@ class PageFetcher:
     def _credentials(self) -> list[tuple[str, str]]:
         """The headers that are secret. Raises `ScrapeFailed` if a file cannot be read."""
         job = self._job
-        headers = [(name, one.get_secret_value()) for name, values in job.http_headers.items() for one in values]
+        headers = [(name, value.get_secret_value()) for name, values in job.http_headers.items() for value in values]
         if basic := job.basic_auth:
             user = basic.username or _read(basic.username_file)
             password = basic.password.get_secret_value() if basic.password else _read(basic.password_file)

@@ -55,10 +55,10 @@ class JobScraper:
             await self._services.fetcher.close()
 
     async def _find(self, sources: Sequence[TargetSource], now: float) -> tuple[list[ScrapeTarget], list[str]]:
-        found = [labels for source in sources for labels in await source.targets(now)]
-        targets, problems = self._target_rules.targets(found)
+        discovered = [labels for source in sources for labels in await source.targets(now)]
+        targets, problems = self._target_rules.targets(discovered)
         name = self._job.job_name
-        return targets, [*problems, *(f"job {name}: {one}" for source in sources for one in source.problems)]
+        return targets, [*problems, *(f"job {name}: {problem}" for source in sources for problem in source.problems)]
 
     def _show(self, problems: Sequence[str]) -> None:
         subject = f"the targets of job {self._job.job_name}"

@@ -32,7 +32,7 @@ def warned(
 ) -> str:
     text = TEXT.format(processors=processors, metrics=metrics, dropped=dropped, pipeline=pipeline, exporter=exporter)
     warnings = read_settings([f"yaml:{text}"], [], {}, Registry.installed()).warnings
-    return "\n".join(one for one in warnings if "is in no pipeline" not in one)
+    return "\n".join(warning for warning in warnings if "is in no pipeline" not in warning)
 
 
 def test_raw_readings_with_moving_bounds_are_named_with_the_processors_that_help() -> None:

@@ -89,7 +89,9 @@ async def _run(configs: list[dict[str, Any]], seed: int, insists: bool, stop_aft
         pipeline = Pipeline("p", [], deliveries, frozenset({"metrics"}), asyncio.Lock())
         fan_outs = [FanOut([pipeline], partial(INSTRUMENTS.receiver, "source")) for _ in range(3)]
         rejected: list[float] = []
-        receivers = [asyncio.create_task(emit_all(one, 100 * n, insists, rejected)) for n, one in enumerate(fan_outs)]
+        receivers = [
+            asyncio.create_task(emit_all(fan_out, 100 * n, insists, rejected)) for n, fan_out in enumerate(fan_outs)
+        ]
         await asyncio.wait(receivers, timeout=stop_after)
         for receiver in receivers:
             receiver.cancel()

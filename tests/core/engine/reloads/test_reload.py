@@ -199,7 +199,9 @@ async def test_random_reloads_some_of_them_failing_lose_and_repeat_nothing(seed:
                 await asyncio.sleep(0)
             await change
         Recording.refusing.clear()
-        await until(lambda: not running.service.undelivered() and all(one.empty() for one in Recording.feeds.values()))
+        await until(
+            lambda: not running.service.undelivered() and all(feed.empty() for feed in Recording.feeds.values())
+        )
         received = {sink: Counter(running.received(sink)) for sink in RecordedSink.received}
         assert set().union(*received.values()) == set(range(fed)), "every batch has reached an exporter"
         assert all(max(counts.values(), default=1) == 1 for counts in received.values()), "no exporter got one twice"

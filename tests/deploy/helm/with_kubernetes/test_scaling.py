@@ -33,8 +33,8 @@ def _answer(kubernetes: Kubernetes, path: str) -> Object:
         pods = {"name": "pods", "singularName": "", "namespaced": True, "kind": "PodMetrics", "verbs": ["list"]}
         return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": _VERSION, "resources": [pods]}
     if path.startswith(f"/apis/{_VERSION}/namespaces/"):
-        found = kubernetes.call("GET", f"/api/v1{path.removeprefix(f'/apis/{_VERSION}')}")["items"]
-        return {"kind": "PodMetricsList", "apiVersion": _VERSION, "items": [_usage(pod) for pod in found]}
+        answered = kubernetes.call("GET", f"/api/v1{path.removeprefix(f'/apis/{_VERSION}')}")["items"]
+        return {"kind": "PodMetricsList", "apiVersion": _VERSION, "items": [_usage(pod) for pod in answered]}
     return {}  # the API server also asks for descriptions
 
 

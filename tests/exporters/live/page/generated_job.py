@@ -31,7 +31,7 @@ class GeneratedJob:
         """One second: a report of each rank and of the job, traces of all steps, readings of all GPUs."""
         begins = self._start_ns + number * SECOND
         lasts = [self._random.uniform(0.085, 0.1) for _ in range(STEPS)]
-        parts = {rank: [self._parts(rank, one) for one in lasts] for rank in range(self.ranks)}
+        parts = {rank: [self._parts(rank, last) for last in lasts] for rank in range(self.ranks)}
         for rank, steps in parts.items():
             yield from self._rank(rank, number, begins, steps, lasts)
             yield from self._gpu(rank, begins + SECOND)
@@ -66,7 +66,7 @@ class GeneratedJob:
     ) -> Iterator[Batch]:
         process, now = self.process(rank), begins + SECOND
         sums = [sum(one[phase] for one in steps) for phase in range(len(PHASES))]
-        totals = self._totals[rank] = [one + more for one, more in zip(self._totals[rank], sums, strict=True)]
+        totals = self._totals[rank] = [total + more for total, more in zip(self._totals[rank], sums, strict=True)]
         yield phase_times(process, time_ns=now, **dict(zip(PHASES, totals, strict=True)))
         shares: list[tuple[Attributes, float]] = [
             ({"zernel.phase": phase, "zernel.phase.source": "scopes"}, one / sum(sums))
@@ -90,7 +90,8 @@ class GeneratedJob:
         yield points("zernel.job.step.duration", [({}, 0.093)], JOB, time_ns=now)
         waits = {"gpu_compute": 0.7, "data_loading": 0.05, "optimizer_step": 0.06}
         critical: list[tuple[Attributes, float]] = [
-            ({"zernel.rank": self.straggler, "zernel.phase": phase}, one * (number + 1)) for phase, one in waits.items()
+            ({"zernel.rank": self.straggler, "zernel.phase": phase}, wait * (number + 1))
+            for phase, wait in waits.items()
         ]
         yield points("zernel.step.critical_path.time", critical, JOB, time_ns=now)
 

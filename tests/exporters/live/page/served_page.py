@@ -57,8 +57,8 @@ class ServedPage:
         async def snapshot() -> dict[str, Any]:
             return self._exporter.snapshot()
 
-        found: dict[str, Any] = self._wait(snapshot())
-        return found
+        wait: dict[str, Any] = self._wait(snapshot())
+        return wait
 
     def add(self, batches: Iterable[Batch]) -> None:
         """Exports the batches."""

@@ -31,11 +31,11 @@ class Opened:
         self.job = job
 
     def texts(self, selector: str) -> list[str]:
-        found: list[str] = self.tab.evaluate(
+        evaluate: list[str] = self.tab.evaluate(
             f"[...document.querySelectorAll({json.dumps(selector)})].filter((one) => one.checkVisibility())"
             ".map((one) => one.textContent)"
         )
-        return found
+        return evaluate
 
     def text(self, selector: str) -> str:
         return self.texts(selector)[0]
@@ -296,11 +296,11 @@ def test_the_page_says_that_it_is_stale_and_resumes_without_the_whole_state(open
     opened.tab.events.clear()
     opened.page.start()
     opened.wait(lambda: opened.text("#status").startswith("Live"))
-    sent = [one["params"] for one in opened.tab.events if one.get("method") == "Network.requestWillBeSent"]
+    sent = [event["params"] for event in opened.tab.events if event.get("method") == "Network.requestWillBeSent"]
     assert all(one["request"]["headers"].get("last-event-id") for one in sent if "stream" in one["request"]["url"])
     assert not opened.texts("#banner")
     opened.tab.events[:] = [
-        one for one in opened.tab.events if one.get("method") != "Log.entryAdded"
+        event for event in opened.tab.events if event.get("method") != "Log.entryAdded"
     ]  # refused connections
 
 
@@ -362,8 +362,8 @@ def test_the_first_cause_of_a_job_is_the_headline_with_its_advice(opened: Opened
     job = {"ranks": ["r"], "answer": answer, "verdict": {"name": "input_bound"}}
     state = {"jobs": {"j": job}, "ranks": {"r": {"rank": 0}}, "timeline": {}, "heat": {"columns": {}}}
     finding = f"import('/live/headline.js').then((one) => one.findingsOf({json.dumps(state)}, 0)[0])"
-    found = opened.tab.evaluate(f"{finding}.then((one) => [one.sentence, one.advice])")
-    assert found == ["It waits for data", "Use workers."]
+    evaluate = opened.tab.evaluate(f"{finding}.then((one) => [one.sentence, one.advice])")
+    assert evaluate == ["It waits for data", "Use workers."]
 
 
 @pytest.mark.parametrize("width", [1400, 400])
@@ -374,7 +374,7 @@ def test_the_lines_of_code_of_the_first_cause_stand_under_it(browser: tuple[Tab,
     seconds = [*job.seconds(5), [answer_batch(replace(ANSWER, causes=(cause,)), JOB)]]
     with served_page(seconds) as page, shown(browser[0], page, job, width) as opened:
         opened.wait(lambda: len(opened.texts("#code li")) == 3)
-        assert opened.texts("#code code") == [one.line for one in cause.lines]
+        assert opened.texts("#code code") == [line.line for line in cause.lines]
         assert opened.texts("#code b") == ["8.10 ms a step", "3.10 ms a step", "900 us a step"]
         assert opened.texts("#code span")[0] == "→ transformers/tokenization_utils.py:2877 Tokenizer.__call__"
         assert opened.tab.evaluate("document.querySelectorAll('img').length") == 0

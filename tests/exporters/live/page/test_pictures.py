@@ -85,11 +85,11 @@ def test_the_other_theme_is_far_from_the_picture(shooting: tuple[Tab, ServedPage
 
 def size_of(path: Path) -> tuple[int, int]:
     """Width and height, from the header of a PNG."""
-    found: tuple[int, int] = struct.unpack(">II", path.read_bytes()[16:24])
-    return found
+    unpack: tuple[int, int] = struct.unpack(">II", path.read_bytes()[16:24])
+    return unpack
 
 
 def distance(tab: Tab, one: Path, other: Path) -> float:
     words = [b64encode(path.read_bytes()).decode() for path in (one, other)]
-    found: float = tab.evaluate(f"{_DISTANCE}({words!r})")
-    return found
+    evaluate: float = tab.evaluate(f"{_DISTANCE}({words!r})")
+    return evaluate

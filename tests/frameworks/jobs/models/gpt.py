@@ -35,5 +35,5 @@ class Gpt(nn.Module):
 
     def forward(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         hidden = self.tokens(inputs) + self.places(torch.arange(inputs.shape[1]))
-        found = self.head(self.norm(self.layers(hidden)))
-        return nn.functional.cross_entropy(found.view(-1, VOCABULARY), targets.view(-1))
+        head = self.head(self.norm(self.layers(hidden)))
+        return nn.functional.cross_entropy(head.view(-1, VOCABULARY), targets.view(-1))

@@ -122,7 +122,7 @@ class Recorder:
 
     def write(self) -> None:
         """Writes a file for each thread that had a loop."""
-        for number, truth in enumerate(one for one in self._threads if one.loop):
+        for number, truth in enumerate(thread for thread in self._threads if thread.loop):
             path = self.folder / f"truth.{self.rank}.{number}.json"
             kept = {"pid": os.getpid(), "rank": self.rank, "thread": truth.thread, "loop": truth.loop}
             marks = {"marks": truth.marks(), "before": truth.marks_before()}

@@ -49,7 +49,7 @@ async def test_exponential_histograms_have_quantiles(
         for query in by_quantile(name, 'job="llm"', "job", 0.5, 0.99):
             assert 0.4 < await server.value(query.expression.replace("$__rate_interval", "1m")) < 0.7
         queries = [query for row in COLLECTIVES.rows for panel in row.panels for query in panel.queries]
-        [calls] = [one for one in queries if one.histograms == "classic" and "_count" in one.expression]
+        [calls] = [query for query in queries if query.histograms == "classic" and "_count" in query.expression]
         text = calls.expression.replace("$__rate_interval", "1m").replace("$job", "llm")
         assert await server.value(text) == pytest.approx(3, rel=0.2)
 
@@ -73,7 +73,7 @@ async def test_it_understands_every_query_of_the_dashboards_but_those_of_native_
     tmp_path: Path, unused_tcp_port: int, release: str
 ) -> None:
     refused: set[str] = set()
-    variables = {one.name: ".*" for board in DASHBOARDS for one in board.variables}
+    variables = {variable.name: ".*" for board in DASHBOARDS for variable in board.variables}
     async with victoria(find_victoria_metrics(release), tmp_path, unused_tcp_port) as server:
         for _, _, query, chosen in QUERIES:
             try:

@@ -40,7 +40,11 @@ def problems_of(kind: str, options: str) -> list[str]:
     text = f"{kind}: {{kafka: {options}}}"
     with pytest.raises(ConfigError) as refused:
         validate(load([f"yaml:{text}"], [], {}), REGISTRY, {})
-    return [f"{one.path}: {one.message}" for one in refused.value.problems if one.path.startswith(f"{kind}::kafka")]
+    return [
+        f"{problem.path}: {problem.message}"
+        for problem in refused.value.problems
+        if problem.path.startswith(f"{kind}::kafka")
+    ]
 
 
 def test_the_defaults_are_bounded_and_idempotent() -> None:

@@ -192,9 +192,9 @@ class FakeCluster:
         return 200, {"kind": "List", "metadata": metadata, "items": found[first:last]}
 
     def _selected(self, items: Iterable[Json], query: Json) -> list[Json]:
-        wanted = dict(one.split("=") for one in query.get("labelSelector", "").split(",") if one)
+        wanted = dict(part.split("=") for part in query.get("labelSelector", "").split(",") if part)
         node = query.get("fieldSelector", "").removeprefix("spec.nodeName=")
-        on_node = [one for one in items if not node or one["spec"].get("nodeName") == node]
+        on_node = [item for item in items if not node or item["spec"].get("nodeName") == node]
         return [one for one in on_node if wanted.items() <= one["metadata"].get("labels", {}).items()]
 
     async def _serve_watch(self, kind: str, query: Json, send: Any) -> None:

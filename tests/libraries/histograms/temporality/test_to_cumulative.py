@@ -41,8 +41,8 @@ def test_integers_stay_integers_until_they_are_too_large(running: RunningConvers
 
 def test_each_series_and_each_metric_has_its_own_total(running: RunningConversion) -> None:
     other = sum_of([(0, 10, 7)], monotonic=False)
-    found = running.points(sum_of([(0, 10, 1)], gpu="0"), sum_of([(0, 10, 2)], gpu="1"), sum_of([(0, 10, 3)]), other)
-    assert [point.as_int for point in found] == [1, 2, 3, 7]
+    points = running.points(sum_of([(0, 10, 1)], gpu="0"), sum_of([(0, 10, 2)], gpu="1"), sum_of([(0, 10, 3)]), other)
+    assert [point.as_int for point in points] == [1, 2, 3, 7]
 
 
 def test_the_order_of_attributes_does_not_matter(running: RunningConversion) -> None:
@@ -52,8 +52,8 @@ def test_the_order_of_attributes_does_not_matter(running: RunningConversion) -> 
 
 
 def test_a_sum_that_is_not_monotonic_may_decrease(running: RunningConversion) -> None:
-    found = running.points(sum_of([(0, 10, 5), (10, 20, -7)], monotonic=False))
-    assert [point.as_int for point in found] == [5, -2]
+    points = running.points(sum_of([(0, 10, 5), (10, 20, -7)], monotonic=False))
+    assert [point.as_int for point in points] == [5, -2]
 
 
 def test_a_late_delta_that_fits_into_a_gap_is_in_the_next_point(running: RunningConversion) -> None:
@@ -254,5 +254,5 @@ def test_gauges_and_cumulative_metrics_stay_as_they_are(running: RunningConversi
     gauge.gauge.data_points.add(time_unix_nano=ns(1), as_double=3)
     cumulative = sum_of([(0, 10, 5)], temporality=CUMULATIVE)
     unspecified = sum_of([(0, 10, 5)], temporality=0)
-    found = running.convert(gauge, cumulative, unspecified, sum_of([(0, 10, 5)], gpu="1"))
-    assert found[:3] == [gauge, cumulative, unspecified]
+    convert = running.convert(gauge, cumulative, unspecified, sum_of([(0, 10, 5)], gpu="1"))
+    assert convert[:3] == [gauge, cumulative, unspecified]

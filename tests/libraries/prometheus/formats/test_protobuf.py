@@ -64,11 +64,11 @@ def test_native_buckets_have_the_counts_of_the_classic_ones(batches: list[Metric
     for family in families(page.render(PROTOBUF, 0)):
         natives = [one.histogram for one in family.metric if one.histogram.HasField("schema")]
         assert len(natives) in (0, len(family.metric))
-        for one in natives:
-            sides = (one.negative_span, one.negative_delta), (one.positive_span, one.positive_delta)
+        for native in natives:
+            sides = (native.negative_span, native.negative_delta), (native.positive_span, native.positive_delta)
             assert [sum(span.length for span in spans) for spans, _ in sides] == [len(deltas) for _, deltas in sides]
             counts = [sum(accumulate(deltas)) for _, deltas in sides]
-            assert one.zero_count + sum(counts) == one.sample_count == one.bucket[-1].cumulative_count
+            assert native.zero_count + sum(counts) == native.sample_count == native.bucket[-1].cumulative_count
 
 
 @pytest.mark.parametrize("stamped", [False, True])

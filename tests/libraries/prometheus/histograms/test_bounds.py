@@ -146,7 +146,7 @@ def test_a_sum_counts_values_within_the_greater_threshold_as_zero() -> None:
 
 def counts(side: Side) -> Counts:
     """The non-empty buckets by Prometheus' index, read as the format defines it."""
-    found: Counts = {}
+    by_bucket: Counts = {}
     index = count = 0
     deltas = iter(side.deltas)
     for offset, length in side.spans:
@@ -154,10 +154,10 @@ def counts(side: Side) -> Counts:
         for _ in range(length):
             count += next(deltas)
             if count:
-                found[index] = count
+                by_bucket[index] = count
             index += 1
     assert next(deltas, None) is None
-    return found
+    return by_bucket
 
 
 @given(VALUES, SCALES)

@@ -144,9 +144,9 @@ async def plain_twice(scope: Any, receive: Any, send: Any) -> None:
 
 async def test_a_path_belongs_to_one_component(server: FakeApiServer) -> None:
     with server.serve("exporters::a", WORKERS):
-        other = server.serve("exporters::b", [Route("/free", echo), Route("/api/workers/{other}", echo)])
+        serve = server.serve("exporters::b", [Route("/free", echo), Route("/api/workers/{other}", echo)])
         with pytest.raises(CannotStart, match="exporters::b: exporters::a already serves /api/workers/"):
-            other.__enter__()
+            serve.__enter__()
         assert (await server.get("/free")).status == 404
     with server.serve("exporters::b", WORKERS):
         assert (await server.get("/api/workers")).status == 200

@@ -52,7 +52,7 @@ async def opened(settings: WritableStoreConfig, **options: int) -> AsyncIterator
 
 async def metrics_of(catalogue: Catalogue, state: StoreState) -> set[str]:
     await catalogue.refresh(state, 0.0)
-    return {one.metric for one in (await catalogue.selected(EVERYTHING)).series}
+    return {series.metric for series in (await catalogue.selected(EVERYTHING)).series}
 
 
 def replace_files(folder: Path, other: Path) -> None:
@@ -137,6 +137,6 @@ async def test_a_lagging_replica_behind_the_same_address_changes_nothing(tmp_pat
         lagging = StoreState(newest.batches - 1, newest.removals, "the replica")
         for state in (newest, lagging, newest):
             assert await metrics_of(catalogue, state) == {"hw.gpu.utilization"}
-        (kept,) = {id(one) for one in (await catalogue.selected(EVERYTHING)).series[:1]}
+        (kept,) = {id(series) for series in (await catalogue.selected(EVERYTHING)).series[:1]}
         await catalogue.refresh(lagging, 0.0)
         assert id((await catalogue.selected(EVERYTHING)).series[0]) == kept

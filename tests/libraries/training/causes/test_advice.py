@@ -77,7 +77,7 @@ def test_workers_are_no_advice_for_a_load_that_waits_for_a_cpu_in_most_of_its_ti
     facts = Facts(has_loader=True, workers=0, cpus=8, runnable=1.0)
     answer = answer_to(*parts, facts=facts)
     assert answer.causes
-    assert not any("num_workers" in text for one in answer.causes for text in one.advice)
+    assert not any("num_workers" in text for cause in answer.causes for text in cause.advice)
 
 
 def test_workers_are_as_many_as_all_of_the_load_needs() -> None:

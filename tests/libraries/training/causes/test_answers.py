@@ -49,9 +49,11 @@ def test_a_healthy_job_has_no_cause_and_its_best_step_is_near_the_step() -> None
 def test_python_of_a_backward_pass_is_the_work_itself_around_operators_of_a_forward_pass(operators: int) -> None:
     """A checkpoint of activations runs a part of the forward pass again."""
     job = simulated(Plan((*HEALTHY, Part(Position.BACKWARD, Activity.PYTHON, 0.004))))
-    job.operators = [{**one, Position.BACKWARD: np.full_like(job.seconds, operators)} for one in job.operators]
+    job.operators = [
+        {**operator, Position.BACKWARD: np.full_like(job.seconds, operators)} for operator in job.operators
+    ]
     answer = answer_on(job)
-    assert [(one.position, one.activity) for one in answer.causes] == (
+    assert [(cause.position, cause.activity) for cause in answer.causes] == (
         [] if operators else [(Position.BACKWARD, Activity.PYTHON)]
     )
 
@@ -60,7 +62,7 @@ def test_passes_in_which_no_operators_were_seen_say_nothing_about_their_python()
     """Their probes are off in most of the time."""
     job = simulated(Plan((*HEALTHY, Part(Position.FORWARD, Activity.PYTHON, 0.004))))
     seen = np.where(np.arange(len(job.seconds)) % 20 == 0, 250.0, 0.0)
-    job.operators = [{**one, Position.FORWARD: seen} for one in job.operators]
+    job.operators = [{**operator, Position.FORWARD: seen} for operator in job.operators]
     answer = answer_on(job)
     assert answer.causes == ()
 
@@ -653,8 +655,8 @@ def test_the_calls_of_an_optimizer_for_many_small_parameters_are_not_its_arithme
     job = simulated(Plan((*beside, runs, calls), facts=facts))
     job.operators = [{Position.OPTIMIZER: np.full(len(job.seconds), float(operators))}]
     causes = answer_on(job).causes
-    assert [one.gain for one in causes] == ([pytest.approx(part * 0.010, rel=0.05)] if part else [])
-    assert all(one.advice[0].startswith("Give the optimizer `fused=True`") for one in causes)
+    assert [cause.gain for cause in causes] == ([pytest.approx(part * 0.010, rel=0.05)] if part else [])
+    assert all(cause.advice[0].startswith("Give the optimizer `fused=True`") for cause in causes)
 
 
 def test_steps_of_which_probes_have_seen_a_part_of_the_operators_do_not_count_as_whole() -> None:

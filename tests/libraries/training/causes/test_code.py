@@ -42,8 +42,8 @@ def answered(plan: Plan, *of_ranks: Sequence[PlacedStack]) -> Sequence[Cause]:
     job = simulated(plan)
     step = job.step
     job.ranks = [
-        replace(one, code=CodeTimes(step, (*USUAL, *stacks)) if stacks else CodeTimes())
-        for one, stacks in zip(job.ranks, of_ranks, strict=True)
+        replace(rank, code=CodeTimes(step, (*USUAL, *stacks)) if stacks else CodeTimes())
+        for rank, stacks in zip(job.ranks, of_ranks, strict=True)
     ]
     answer = answer_on(job)
     assert answer
@@ -51,7 +51,7 @@ def answered(plan: Plan, *of_ranks: Sequence[PlacedStack]) -> Sequence[Cause]:
 
 
 def named(causes: Sequence[Cause], name: CauseName = CauseName.SEGMENT) -> Cause:
-    return next(one for one in causes if one.cause is name)
+    return next(cause for cause in causes if cause.cause is name)
 
 
 def test_a_segment_has_the_lines_of_its_activity_the_longest_first() -> None:
@@ -110,7 +110,7 @@ def test_a_call_that_computes_and_waits_is_one_cause(is_same: bool) -> None:
     ]
     causes = answered(Plan((*HEALTHY, *parts)), stacks)
     usual = 0.0002
-    assert [one.gain for one in causes] == ([pytest.approx(0.0018 + usual, rel=0.05)] if is_same else [])
+    assert [cause.gain for cause in causes] == ([pytest.approx(0.0018 + usual, rel=0.05)] if is_same else [])
 
 
 @pytest.mark.parametrize("has_child", [True, False])
@@ -119,7 +119,7 @@ def test_a_pool_of_processes_is_one_cause_and_a_lock_beside_other_work_is_two(ha
     parts = [Part(Position.AFTER_STEP, activity, 0.004) for activity in activities]
     stacks = [PlacedStack(0.004, activity, (TOKENIZE, LOOP, MAIN), Position.AFTER_STEP) for activity in activities]
     causes = answered(Plan((*HEALTHY, *parts)), stacks)
-    assert [one.activity for one in causes] == ([Activity.CHILD] if has_child else [Activity.PYTHON, Activity.LOCK])
+    assert [cause.activity for cause in causes] == ([Activity.CHILD] if has_child else [Activity.PYTHON, Activity.LOCK])
 
 
 def test_the_lines_of_a_function_are_one_place_but_those_of_the_loop_are_not() -> None:
@@ -194,7 +194,7 @@ def test_slow_workers_have_the_lines_in_which_workers_make_batches() -> None:
         PlacedStack(0.050, Activity.PIPE, (QUEUE, *worker[1:]), Position.LOAD, 8, is_other=True),
     )
     causes = answered(plan, stacks)
-    cause = next(one for one in causes if one.cause in (CauseName.WORKERS_SLOW, CauseName.WORKERS_TOO_FEW))
+    cause = next(cause for cause in causes if cause.cause in (CauseName.WORKERS_SLOW, CauseName.WORKERS_TOO_FEW))
     assert cause.code == ("data/text.py:42 tokenize",)
     assert cause.lines[0].seconds == pytest.approx(cause.gain, rel=0.05)
 
@@ -284,10 +284,10 @@ def test_operators_of_hooks_are_no_part_of_a_backward_pass(inner: tuple[CodeLine
     stack = (*inner, ENGINE, BACKWARD, line(70), MAIN)
     waits = Part(Position.BACKWARD, Activity.CPU_WAIT, 2 * whole)
     answers = answered(Plan((*HEALTHY, waits)), [PlacedStack(beside, Activity.OPERATOR, stack, Position.BACKWARD)])
-    causes = [one for one in answers if one.cause is CauseName.SEGMENT]
-    assert [one.gain for one in causes] == ([pytest.approx(share * 3 * whole, rel=0.05)] if share else [])
-    assert all(one.advice[0].startswith("Remove the hook") for one in causes)
-    assert all(one.lines[0].seconds == pytest.approx(one.gain, rel=0.05) for one in causes)
+    causes = [answer for answer in answers if answer.cause is CauseName.SEGMENT]
+    assert [cause.gain for cause in causes] == ([pytest.approx(share * 3 * whole, rel=0.05)] if share else [])
+    assert all(cause.advice[0].startswith("Remove the hook") for cause in causes)
+    assert all(cause.lines[0].seconds == pytest.approx(cause.gain, rel=0.05) for cause in causes)
 
 
 COLLATE = CodeLine(f"{PACKAGES}/torch/utils/data/_utils/collate.py", "default_collate", 240)
@@ -403,7 +403,7 @@ def test_a_call_of_compile_in_a_loop_that_compiles_again_is_named(every: int) ->
         PlacedStack(0.001, Activity.PYTHON, (COMPILE, line(18, "step"), MAIN), Position.FORWARD),
     )
     causes = answered(Plan((*HEALTHY, compiles)), stacks)
-    said = [text for one in causes for text in (*one.advice, *(fact.text for fact in one.evidence))]
+    said = [text for cause in causes for text in (*cause.advice, *(fact.text for fact in cause.evidence))]
     assert ("train.py:18 step calls `torch.compile` between compilations." in said) is (every == 1)
     assert any(text.startswith("Call `torch.compile` once, before the loop") for text in said) is (every == 1)
 

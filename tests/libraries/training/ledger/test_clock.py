@@ -109,8 +109,8 @@ def test_segments_in_a_row_add_up_to_the_time_and_to_the_counts(
     for segment in segments:
         assert sum(spent for _, spent in segment.spent) == segment.end - segment.start
         assert all(spent >= 0 for _, spent in segment.spent)
-    assert sum(one.work.operators for one in segments if one.work) == 7 * len(periods)
-    assert sum(one.work.read for one in segments if one.work) == 1000 * len(periods)
+    assert sum(segment.work.operators for segment in segments if segment.work) == 7 * len(periods)
+    assert sum(segment.work.read for segment in segments if segment.work) == 1000 * len(periods)
 
 
 def test_counters_that_begin_again_show_nothing_between_two_counts() -> None:

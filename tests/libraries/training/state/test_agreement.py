@@ -91,9 +91,9 @@ def seen_by_why(batches: Iterable[Batch]) -> TrainingState:
 
 
 def process_of(state: TrainingState, attributes: Attributes) -> SeenProcess:
-    found = state.process_of(attributes, {}, 0, 0.0, is_end=True)
-    assert found is not None
-    return found
+    process = state.process_of(attributes, {}, 0, 0.0, is_end=True)
+    assert process is not None
+    return process
 
 
 async def seen_by_live(batches: Iterable[Batch]) -> Any:
@@ -158,7 +158,7 @@ async def test_a_recorded_job_has_the_same_ranks_steps_and_durations() -> None:
     [job] = report_on(state, JobChoice(), circumstances()).jobs
     [shown] = live["jobs"].values()
     ranks = [live["ranks"][id_] for id_ in shown["ranks"]]
-    assert [(one.rank, one.pid, one.steps) for one in job.ranks] == [
-        (one["rank"], one["pid"], one["steps"]) for one in ranks
+    assert [(rank.rank, rank.pid, rank.steps) for rank in job.ranks] == [
+        (rank["rank"], rank["pid"], rank["steps"]) for rank in ranks
     ]
-    assert [one.p50 for one in job.ranks] == pytest.approx([one["step"]["p50"] for one in ranks], rel=0.01)
+    assert [rank.p50 for rank in job.ranks] == pytest.approx([rank["step"]["p50"] for rank in ranks], rel=0.01)

@@ -30,8 +30,8 @@ def times_of(durations_s: list[float]) -> StepTimes:
 @given(st.lists(st.integers(1, 10**11), min_size=1, max_size=200), st.sampled_from([0.1, 50.0, 90.0, 99.0]))
 def test_percentiles_are_those_of_an_hdr_histogram(durations_ns: list[int], percent: float) -> None:
     exact = LAYOUT.percentiles(LAYOUT.count(np.array(durations_ns)), percent)
-    found = times_of([one / 1e9 for one in durations_ns]).percentile(percent)
-    assert found == pytest.approx(min(float(exact), max(durations_ns)) / 1e9, rel=1e-3)
+    percentile = times_of([one / 1e9 for one in durations_ns]).percentile(percent)
+    assert percentile == pytest.approx(min(float(exact), max(durations_ns)) / 1e9, rel=1e-3)
 
 
 def test_points_of_phases_are_read_without_loss() -> None:
@@ -79,9 +79,9 @@ def test_a_long_run_stays_bounded_and_loses_no_time(durations: list[int], most: 
     for number, lasts in enumerate(durations):
         bars.add(bar(number, lasts))
     assert len(bars.bars) <= most
-    assert sum(one.steps for one in bars.bars) == len(durations)
-    assert sum(one.phase_ns[0] for one in bars.bars) == sum(durations) * MS
-    assert max((one.longest_ns for one in bars.bars), default=0) == max(durations, default=0) * MS
+    assert sum(bar.steps for bar in bars.bars) == len(durations)
+    assert sum(bar.phase_ns[0] for bar in bars.bars) == sum(durations) * MS
+    assert max((bar.longest_ns for bar in bars.bars), default=0) == max(durations, default=0) * MS
     assert all(one.end_ns <= other.start_ns for one, other in pairwise(bars.bars))
 
 

@@ -37,9 +37,9 @@ Response = message_of(_FILE, "ListPodResourcesResponse")
 def allocated(pod: str, *devices: str, resource: str = "nvidia.com/gpu", container: str = "worker") -> Any:
     """A pod of namespace `train` whose container has these devices of a device plugin."""
     answer = Response().pod_resources.add(name=pod, namespace="train")
-    one = answer.containers.add(name=container, cpu_ids=[1, 2, 3])
-    one.memory.add(memory_type="memory", size=1 << 30)
-    given = one.devices.add(resource_name=resource, device_ids=devices)
+    add = answer.containers.add(name=container, cpu_ids=[1, 2, 3])
+    add.memory.add(memory_type="memory", size=1 << 30)
+    given = add.devices.add(resource_name=resource, device_ids=devices)
     given.topology.nodes.add(ID=1)
     return answer
 

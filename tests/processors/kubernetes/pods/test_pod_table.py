@@ -99,9 +99,9 @@ def test_any_order_keeps_the_bound_and_the_indexes(steps: list[tuple[str, int]])
             pods.expire()
         assert len(pods) <= 4
         for one in range(13):
-            found = pods.by_container(f"c{one}")
-            assert found == pods.by_uid(f"u{one}")
-            assert found is None or found.uid == f"u{one}"
+            by_container = pods.by_container(f"c{one}")
+            assert by_container == pods.by_uid(f"u{one}")
+            assert by_container is None or by_container.uid == f"u{one}"
         for one in range(5):
             named = pods.by_name("train", f"n{one}")
             assert named is None or named.name == f"n{one}"

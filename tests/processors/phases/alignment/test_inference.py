@@ -36,7 +36,7 @@ def test_ranks_without_a_common_time_are_not_aligned() -> None:
 
 
 def test_single_meetings_that_one_rank_lost_do_not_matter() -> None:
-    kept = [one for one in meetings(50) if one.number not in {7, 23}]
+    kept = [meeting for meeting in meetings(50) if meeting.number not in {7, 23}]
     assert offset(meetings(50), kept) == 0
 
 

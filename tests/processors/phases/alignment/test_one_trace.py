@@ -141,7 +141,7 @@ def test_a_slow_load_of_one_rank_is_the_critical_path_of_the_step_that_waits_for
     job = Job(loads={(2, 30): 60.0}).train(50)
     made = run(*(job.batch(rank) for rank in range(4)), interval="60s", window="60s", **ALL)
     roots = [attributes_of(span.attributes) for span in named(spans_of(made), "job step")]
-    (slow,) = [one for one in roots if float(one["zernel.step.critical_path.data_loading"]) > 0.05]  # type: ignore[arg-type]
+    (slow,) = [root for root in roots if float(root["zernel.step.critical_path.data_loading"]) > 0.05]  # type: ignore[arg-type]
     assert slow["zernel.step.critical_path.rank"] == 2
     assert slow["zernel.step.critical_path.phase"] == "data_loading"
     assert slow["zernel.job.step.number"] == 2 * 30 - 1
@@ -164,4 +164,4 @@ def test_no_critical_path_is_given_if_a_rank_is_elsewhere() -> None:
     assert values_of(made, "zernel.step.critical_path.time") == []
     roots = [attributes_of(span.attributes) for span in named(spans_of(made), "job step")]
     assert roots
-    assert not any("zernel.step.critical_path.rank" in one for one in roots)
+    assert not any("zernel.step.critical_path.rank" in root for root in roots)

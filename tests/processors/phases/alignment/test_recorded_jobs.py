@@ -39,5 +39,5 @@ def test_every_step_of_both_ranks_is_one_trace(name: str) -> None:
 def test_the_late_rank_is_the_critical_path() -> None:
     made = run(*job("gloo, DDP, a late rank"), interval="2s", traces={"sample": 1})
     roots = [attributes_of(span.attributes) for span in named(spans_of(made), "job step")]
-    assert [one["zernel.step.critical_path.rank"] for one in roots] == [1] * len(roots)
+    assert [root["zernel.step.critical_path.rank"] for root in roots] == [1] * len(roots)
     assert last(made, "zernel.step.critical_path.time", zernel_rank=1, zernel_phase="gpu_compute") > 0.5

@@ -79,7 +79,9 @@ def test_a_hung_job_has_a_record_in_each_report() -> None:
     assert first.collective is not None
     assert first.collective.sequence == 17
     (resource,) = {
-        tuple(attributes_of(one.resource.attributes).items()) for batch in made for one in batch.logs.resource_logs
+        tuple(attributes_of(resource_log.resource.attributes).items())
+        for batch in made
+        for resource_log in batch.logs.resource_logs
     }
     assert dict(resource)["zernel.job.id"] == "bert"
 

@@ -136,9 +136,9 @@ def test_a_job_waits_for_a_host_that_is_late_by_less_than_lateness(late: int) ->
     assert set(ranks_of(made, "missing")) == {0}
     roots = [attributes_of(span.attributes) for span in named(spans_of(made), "job step")]
     assert len(roots) == 100
-    assert {one["zernel.job.step.ranks"] for one in roots} == {4}
+    assert {root["zernel.job.step.ranks"] for root in roots} == {4}
     assert {len(named(trace, "step")) for trace in of_job(spans_of(made)).values()} == {4}
-    assert {one["zernel.step.critical_path.rank"] for one in roots} == {3}
+    assert {root["zernel.step.critical_path.rank"] for root in roots} == {3}
 
 
 def test_reports_without_a_late_host_say_that_ranks_are_missing(caplog: pytest.LogCaptureFixture) -> None:

@@ -97,9 +97,20 @@ def test_every_resource_has_the_name_of_a_service() -> None:
     named = [*ranks(2, service_name="bert"), batch_of(Loop().steps(50).spans, resource_of(7, zernel_job_id="4711"))]
     named += [batch_of(Loop().steps(50).spans, resource_of(8, process_executable_name="train.py"))]
     made = run(Batch.join(named), traces={"sample": 10})
-    resources = [attributes_of(one.resource.attributes) for out in made for one in out.metrics.resource_metrics]
-    resources += [attributes_of(one.resource.attributes) for out in made for one in out.spans.resource_spans]
-    assert {one["service.name"] for one in resources} == {"bert", "4711", "unknown_service:train.py", "otel-zernel"}
+    resources = [
+        attributes_of(resource_metric.resource.attributes)
+        for out in made
+        for resource_metric in out.metrics.resource_metrics
+    ]
+    resources += [
+        attributes_of(resource_span.resource.attributes) for out in made for resource_span in out.spans.resource_spans
+    ]
+    assert {resource["service.name"] for resource in resources} == {
+        "bert",
+        "4711",
+        "unknown_service:train.py",
+        "otel-zernel",
+    }
 
 
 def test_a_job_and_a_single_process_are_found_and_lost_in_one_line_each(caplog: pytest.LogCaptureFixture) -> None:
@@ -122,7 +133,12 @@ def test_the_span_of_a_process_s_end_passes() -> None:
     end = span_of("process", 0, 2000, process_end="signal", process_signal=9)
     worker = span_of("worker", 0, 2000, process_end="signal", process_signal=9)
     made = run(batch_of([*Loop().steps(50).spans, end, worker]))
-    spans = [span for out in made for one in out.spans.resource_spans for span in one.scope_spans[0].spans]
+    spans = [
+        span
+        for out in made
+        for resource_span in out.spans.resource_spans
+        for span in resource_span.scope_spans[0].spans
+    ]
     assert {span.name for span in spans} >= {"process", "worker"}
     assert not [span for span in spans if span.name == "backward" and not span.parent_span_id]
     assert values_of(made, "zernel.steps")

@@ -41,7 +41,7 @@ def test_a_process_that_dies_in_a_step_is_closed_and_removed() -> None:
     times = [one for one, _ in values_of(made, "zernel.phase.time") if one["process.pid"] == 1]
     assert phases_of(made, 1)["unknown"] == pytest.approx(10 * 0.1 + 10)
     assert last(made, "zernel.steps", process_pid=1, zernel_step_kind="unfinished") == 1
-    assert len({id(one) for one in times}) < 60
+    assert len({id(time) for time in times}) < 60
     assert values_of(made, "zernel.scheduler.tasks")[-1][1] <= 1
 
 

@@ -40,6 +40,10 @@ def shares_of(run: Run) -> dict[Position, float]:
     for name, start, end in marks:
         if start >= seen:
             lasted[Position(name)] += end - start
-            inside = (one for one in segments if one.position == name and one.start < end and start < one.end)
+            inside = (
+                segment
+                for segment in segments
+                if segment.position == name and segment.start < end and start < segment.end
+            )
             right[Position(name)] += sum(min(end, one.end) - max(start, one.start) for one in inside)
     return {position: right[position] / lasted[position] for position in LEAST}

@@ -191,7 +191,11 @@ def segments_in(run: Run) -> list[Segment]:
             if point.name in (THROTTLED_TIME, CPU_TAKEN_TIME) and point.pid == truth["pid"]:
                 timeline.add_time(point)
         for resource in batch.spans.resource_spans if batch.spans else ():
-            pids = (one.value.int_value for one in resource.resource.attributes if one.key == "process.pid")
+            pids = (
+                attribute.value.int_value
+                for attribute in resource.resource.attributes
+                if attribute.key == "process.pid"
+            )
             for scope in resource.scope_spans if truth["pid"] in pids else ():
                 for interval in read_spans(scope.spans).intervals:
                     timeline.add(interval)

@@ -120,7 +120,7 @@ def test_updates_after_the_optimizer_are_an_average(average: str, has_loader: bo
     rounded = {position: pytest.approx(time, abs=0.3) for position, time in times.items() if time > 0.3}
     averaged = {"average": 3 * 3 / 4, "after_step": 5 * 3 / 4, "zero_grad": 3 / 4, "clip": 2, "optimizer": 4}
     assert rounded == {"forward": 10, "backward": 12, **averaged, **({"load": 1} if has_loader else {})}
-    assert sum(one.step.kind == "training" for one in steps) == pytest.approx(STEPS, abs=1)
+    assert sum(step.step.kind == "training" for step in steps) == pytest.approx(STEPS, abs=1)
 
 
 @pytest.mark.parametrize("has_loader", [True, False])
@@ -136,7 +136,7 @@ def test_tensors_that_change_after_a_backward_pass_are_the_update_without_an_opt
         thread.scope("in_place", 4)
     steps = thread.closed()
     assert ledger_of(steps)[Position.OPTIMIZER, Activity.OPERATOR] == pytest.approx(4 * STEPS, abs=4)
-    assert sum(one.step.kind == "training" for one in steps) == pytest.approx(STEPS, abs=1)
+    assert sum(step.step.kind == "training" for step in steps) == pytest.approx(STEPS, abs=1)
 
 
 def test_a_loss_voids_the_time_between_the_marks_around_it() -> None:
@@ -179,7 +179,7 @@ def test_an_optimizer_that_nothing_shows_comes_after_the_last_backward_pass() ->
         thread.spend(6)
     thread.scope("data_loading", 1)
     steps = thread.closed()
-    assert [one.step.kind for one in steps[1:]] == ["training"] * STEPS
+    assert [step.step.kind for step in steps[1:]] == ["training"] * STEPS
     assert ledger_of(steps)[Position.OPTIMIZER, Activity.PYTHON] == pytest.approx(6 * STEPS)
 
 
@@ -278,6 +278,6 @@ def test_segments_of_a_step_fill_it_and_so_do_their_activities() -> None:
     for closed in steps:
         segments = closed.attribution.segments
         assert all(one.end == other.start for one, other in pairwise(segments))
-        assert sum(spent for one in segments for _, spent in one.spent) == closed.step.end - closed.step.start
+        assert sum(spent for segment in segments for _, spent in segment.spent) == closed.step.end - closed.step.start
         assert sum(closed.attribution.phase_ns().values()) == closed.step.end - closed.step.start
-        assert max(one.end - one.start for one in segments) <= 12 * MS
+        assert max(segment.end - segment.start for segment in segments) <= 12 * MS

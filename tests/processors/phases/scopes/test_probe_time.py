@@ -39,8 +39,8 @@ def short_steps(*points: InputPoint) -> list[ClosedStep]:
         thread.add("optimizer", begin, name="Optimizer.step#SGD.step")
         thread.scope("zero_grad", 0.04, hits=2)
     timeline = Timeline(MS // 2, 10_000)
-    for one in points:
-        timeline.add_time(one)
+    for point in points:
+        timeline.add_time(point)
     for interval in thread.intervals:
         timeline.add(interval)
     return list(timeline.end())
@@ -72,7 +72,7 @@ def test_a_healthy_job_with_short_steps_has_no_cause_if_the_time_of_its_probes_i
     if points:
         assert answer.causes == ()
     else:
-        assert [(one.cause, one.position) for one in answer.causes] == [(CauseName.SEGMENT, Position.OPTIMIZER)]
+        assert [(cause.cause, cause.position) for cause in answer.causes] == [(CauseName.SEGMENT, Position.OPTIMIZER)]
 
 
 @pytest.mark.parametrize("is_delta", [True, False], ids=["delta", "cumulative"])

@@ -100,7 +100,7 @@ def test_several_loaders_make_one_step() -> None:
 def test_an_evaluation_that_is_left_early_is_an_evaluation_to_its_end() -> None:
     loop = Loop().steps(5).load(3).wait(6).load(3).wait(6).load(3).wait(7)
     steps = closed(loop.steps(5).load().spans)[1:]
-    assert kinds(one.step for one in steps) == "ttttt" + "eee" + "ttttt"
+    assert kinds(step.step for step in steps) == "ttttt" + "eee" + "ttttt"
     assert [segment.position for segment in steps[7].attribution.segments] == ["evaluation", "load"]
 
 
@@ -161,8 +161,10 @@ def test_the_passes_show_when_an_evaluation_was_left() -> None:
     passed(loop, 6).load(3)
     passed(loop, 6).wait(300)
     steps = closed(loop.steps(5).load().spans)[1:]
-    assert kinds(one.step for one in steps) == "ttttt" + "eee" + "ttttt"
-    lengths = [(one.phase, round((one.end - one.start) / MS, 1)) for one in steps[7].attribution.segments]
+    assert kinds(step.step for step in steps) == "ttttt" + "eee" + "ttttt"
+    lengths = [
+        (segment.phase, round((segment.end - segment.start) / MS, 1)) for segment in steps[7].attribution.segments
+    ]
     assert lengths == [("gpu_compute", 6), ("unknown", 300), ("data_loading", 5)]
 
 

@@ -27,8 +27,8 @@ def waits_of(*points: InputPoint) -> dict[Activity, float]:
     timeline = Timeline(MS // 2, 10_000)
     for interval in thread.intervals:
         timeline.add(interval)
-    for one in points:
-        timeline.add_time(one)
+    for point in points:
+        timeline.add_time(point)
     spent: dict[Activity, float] = {}
     for (_, activity), lasted in ledger_of(list(timeline.end())).items():
         spent[activity] = spent.get(activity, 0) + lasted

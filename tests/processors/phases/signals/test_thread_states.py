@@ -78,7 +78,9 @@ def later(batch: Batch) -> Batch:
     """The same 20 s later, with the totals of then."""
     for metric in batch.edit_metrics().resource_metrics[0].scope_metrics[0].metrics:
         for point in metric.gauge.data_points:
-            state = next(one.value.string_value for one in point.attributes if one.key == "zernel.thread.state")
+            state = next(
+                attribute.value.string_value for attribute in point.attributes if attribute.key == "zernel.thread.state"
+            )
             point.time_unix_nano += 20 * 10**9
             point.as_double += 20 * SHARES[state]
     return batch

@@ -32,7 +32,11 @@ def row(metric: str, value: object, labels: str = "", container: str = "") -> st
 @pytest.mark.skipif(not REAL.exists(), reason="needs the recorded DCGM file, which is not in the repository")
 async def test_every_row_of_a_recorded_dcgm_file_is_converted(receive: Receive) -> None:
     run = await receive(files=[str(REAL)])
-    resources = [attributes(one.resource) for batch in run.downstream.batches for one in batch.metrics.resource_metrics]
+    resources = [
+        attributes(resource_metric.resource)
+        for batch in run.downstream.batches
+        for resource_metric in batch.metrics.resource_metrics
+    ]
     assert run.downstream.point_count == 2470
     assert run.dropped == {}
     assert len({resource["hw.id"] for resource in resources}) == len(resources) == 247

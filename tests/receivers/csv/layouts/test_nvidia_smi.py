@@ -141,7 +141,7 @@ def test_the_fast_and_the_plain_parser_agree() -> None:
     header = [cell.strip() for cell in HEADER.split(",")]
     plan = find_columns(NvidiaSmiLayout(), header, timed=True)
     cells = [("97 %", "40123 MiB", "612.34 W", "P0"), ("[N/A]", "1", "[Not Supported]", "P12")]
-    lines = lines_of("".join(f"{row(*one)}\n" for one in cells * 50).encode())
+    lines = lines_of("".join(f"{row(*cell)}\n" for cell in cells * 50).encode())
     assert isinstance(lines, LineBlock)
     fast = parse_block(lines, plan, Dialect())
     slow, bad = parse_lines(lines, plan, Dialect())

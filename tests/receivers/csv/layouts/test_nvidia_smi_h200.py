@@ -133,6 +133,6 @@ def test_every_unit_and_every_word_for_no_value_of_an_h200_is_known() -> None:
     missing = {"N/A", "Requested functionality has been deprecated"}
     assert all(map(is_missing, missing))
     quantities = (re.fullmatch(r"-?[\d.]+ (\S+)", value) for value in report().values())
-    units = {found[1] for found in quantities if found}
+    units = {quantity[1] for quantity in quantities if quantity}
     assert units == {"KB/s", "MiB", "%", "us", "bank(s)", "C", "W", "MHz"}
     assert units - set(UNITS) == {"KB/s"}  # the PCIe throughput, which --query-gpu does not have

@@ -65,11 +65,11 @@ def with_edits(content: bytes, edits: list[tuple[int, bytes]]) -> bytes:
 
 def read_everything(content: bytes) -> dict[str, list[Symbol]]:
     with in_memory(content) as elf:
-        found = elf.find(["cudaLaunchKernel", "cudaMalloc", "missing"])
-        for symbols in found.values():
+        find = elf.find(["cudaLaunchKernel", "cudaMalloc", "missing"])
+        for symbols in find.values():
             for symbol in symbols:
                 elf.probe_point(symbol, (6, 18))
-        return found
+        return find
 
 
 @pytest.mark.skipif(not shutil.which("nm"), reason="nm is not installed")

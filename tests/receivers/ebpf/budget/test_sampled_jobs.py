@@ -103,7 +103,7 @@ async def paced(program: Program, *commands: str) -> AsyncIterator[None]:
 
 def sampled(batches: list[Batch], pid: int, metric: str = LAUNCH) -> list[Batch]:
     """The batches in which the metric is marked as sampled."""
-    return [one for one in batches if histogram_points(one, metric, process_pid=pid, zernel_sampled=True)]
+    return [batch for batch in batches if histogram_points(batch, metric, process_pid=pid, zernel_sampled=True)]
 
 
 def probe_load(batches: list[Batch], pid: int) -> float:
@@ -168,7 +168,7 @@ async def test_while_operators_are_sampled_their_mark_is_missing_and_no_run_is_e
 def runs_in(batch: Batch, program: Program) -> list[object]:
     """The runs of operators of the program."""
     spans = map(attributes_of, spans_of(batch, program.pid))
-    return [one for one in spans if one["zernel_interval"] == "operators"]
+    return [span for span in spans if span["zernel_interval"] == "operators"]
 
 
 class Work(NamedTuple):
@@ -255,11 +255,11 @@ async def test_allocations_are_exact_while_everything_else_is_sampled(
         async with received(0.001) as downstream, repeating(work, 0.01):
             await until(lambda: len(sampled(downstream.batches, program.pid)) > 2, 60)
             await until(
-                lambda: any(max(doubles(one, "zernel.probe.excess"), default=0) > 0 for one in downstream.batches)
+                lambda: any(max(doubles(batch, "zernel.probe.excess"), default=0) > 0 for batch in downstream.batches)
             )
     for metric, function in (("allocations", "cudaMalloc"), ("frees", "cudaFree")):
         counted = sum(
-            sum(numbers(one, f"zernel.cuda.memory.{metric}", process_pid=program.pid)) for one in downstream.batches
+            sum(numbers(batch, f"zernel.cuda.memory.{metric}", process_pid=program.pid)) for batch in downstream.batches
         )
         assert counted == len(program.calls(function))
     (used,) = numbers(downstream.batches[-1], "zernel.cuda.memory.used", process_pid=program.pid)

@@ -91,9 +91,9 @@ def processes_of(batch: Batch) -> list[int]:
 
 def test_batches_are_small_and_each_has_all_points_of_its_processes() -> None:
     batches = encoded(READINGS)
-    found = [set(processes_of(batch)) for batch in batches]
-    assert sum(map(len, found)) == len(set.union(*found)) == len(PROCESSES)
-    assert max(map(len, found)) * len(OPERATIONS) < SERIES_PER_BATCH + len(OPERATIONS)
+    sets = [set(processes_of(batch)) for batch in batches]
+    assert sum(map(len, sets)) == len(set.union(*sets)) == len(PROCESSES)
+    assert max(map(len, sets)) * len(OPERATIONS) < SERIES_PER_BATCH + len(OPERATIONS)
     # Histograms, a copy's bytes, 4 points of memory, 7 of CPU time and reads, 3 of threads, a failure; 1 lost event.
     assert sum(len(processes_of(batch)) for batch in batches) == len(PROCESSES) * (len(OPERATIONS) + 16) + 1
 
@@ -101,9 +101,9 @@ def test_batches_are_small_and_each_has_all_points_of_its_processes() -> None:
 def test_batches_of_processes_without_calls_are_small_too() -> None:
     processes = [WatchedProcess(row, 0, 1000 + row) for row in range(3 * SERIES_PER_BATCH)]
     readings = replace(NOTHING, cpu=[CpuReading(process, HitCount(1), 2, 3, 4, 5, 6) for process in processes])
-    found = [set(processes_of(batch)) for batch in encoded(readings)]
-    assert sum(map(len, found)) == len(processes)
-    assert max(map(len, found)) <= SERIES_PER_BATCH
+    sets = [set(processes_of(batch)) for batch in encoded(readings)]
+    assert sum(map(len, sets)) == len(processes)
+    assert max(map(len, sets)) <= SERIES_PER_BATCH
 
 
 def test_the_point_count_of_each_batch_is_right() -> None:
@@ -123,13 +123,13 @@ def test_reads_have_no_phase_even_while_the_process_is_in_one() -> None:
     process = PROCESSES[0]
     reading = CpuReading(process, HitCount(1), 2, 3, 4, 5, 6, phase=Phase.DATA_LOADING, phase_ns=7)
     (batch,) = encoded(replace(NOTHING, cpu=[reading]))
-    found = metrics_of(batch)
+    metrics = metrics_of(batch)
     for name, attributes in {
         "zernel.phase.elapsed": {"process_pid": process.pid, "zernel_phase": "data_loading"},
         "zernel.process.read.count": {"process_pid": process.pid},
         "zernel.process.read.size": {"process_pid": process.pid},
     }.items():
-        assert [attributes_of(point) for point in points(found[name])] == [attributes]
+        assert [attributes_of(point) for point in points(metrics[name])] == [attributes]
 
 
 NOTHING = TableReadings([], [], [], [], [], {}, {}, np.empty(0))
@@ -197,9 +197,9 @@ def test_each_reading_has_one_sequence_number_beside_the_floor(readings: TableRe
 
 def test_missing_marks_are_in_the_batch_of_their_process() -> None:
     missing = {process.pid: {Mark.DDP_WAIT} for process in PROCESSES}
-    found = [set(processes_of(batch)) for batch in encoded(READINGS, missing_marks=missing)]
-    assert len(found) > 1
-    assert sum(map(len, found)) == len(set.union(*found)) == len(PROCESSES)
+    sets = [set(processes_of(batch)) for batch in encoded(READINGS, missing_marks=missing)]
+    assert len(sets) > 1
+    assert sum(map(len, sets)) == len(set.union(*sets)) == len(PROCESSES)
 
 
 def test_missing_marks_have_points_before_anything_of_their_process_is_counted() -> None:

@@ -63,7 +63,7 @@ def spans_in(batch: Batch) -> list[tuple[str, str, bytes]]:
 
 
 def test_a_scope_of_the_program_has_its_name_in_an_attribute() -> None:
-    assert [found[:2] for found in spans_in(encoder().batch(scopes("forward", "loss")))] == [
+    assert [span[:2] for span in spans_in(encoder().batch(scopes("forward", "loss")))] == [
         ("user", "forward"),
         ("user", "loss"),
     ]
@@ -73,8 +73,8 @@ def test_a_program_that_makes_up_names_gets_200_of_them() -> None:
     encoding = encoder()
     counted: Counter[str] = Counter()
     for number in range(10):
-        found = spans_in(encoding.batch(scopes(*(f"step {number * 100 + one}" for one in range(100)))))
-        counted.update(name for _, name, _ in found)
+        spans = spans_in(encoding.batch(scopes(*(f"step {number * 100 + one}" for one in range(100)))))
+        counted.update(name for _, name, _ in spans)
     assert len(counted) == 201
     assert counted["other"] == 800
     assert {name for _, name, _ in spans_in(encoding.batch(scopes("another", pid=8)))} == {"another"}

@@ -60,10 +60,10 @@ class Log:
     ) -> list[ProcessStacks]:
         batch = self._log.records(readings, tuple(live), time_ns, is_last=is_last)
         found = []
-        for one in batch.logs.resource_logs if batch else ():
-            (record,) = one.scope_logs[0].log_records
+        for resource_log in batch.logs.resource_logs if batch else ():
+            (record,) = resource_log.scope_logs[0].log_records
             assert (record.event_name, record.time_unix_nano) == (semconv.PROCESS_STACKS, time_ns)
-            assert one.resource.attributes[0].value.int_value == JOB.pid
+            assert resource_log.resource.attributes[0].value.int_value == JOB.pid
             found.append(STACKS.read(record.body))
         return found
 
@@ -120,7 +120,7 @@ def test_the_code_decides_the_activity_on_the_cpu_and_the_state_that_of_waits_an
     stack: SampledStack, activity: Activity
 ) -> None:
     (stacks,) = Log().records(reading({stack: StackCount(1, 1_000_000)}), is_last=True)
-    assert [one.activity for one in stacks.stacks] == [activity]
+    assert [stack.activity for stack in stacks.stacks] == [activity]
 
 
 def test_a_record_comes_after_some_time_and_at_the_end_of_its_process() -> None:

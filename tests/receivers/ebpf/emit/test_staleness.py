@@ -93,7 +93,9 @@ def test_the_earlier_series_of_a_process_end_once_its_resource_changes() -> None
     staleness.add_series(7, RANKED, CPU_BURST, of_pid(7))
     [ended] = staleness.due({7}, 1)
     assert staleness_of([ended]) == {7: {CPU_BURST.name}}
-    assert [one.resource for one in ended.metrics.resource_metrics] == [Resource.FromString(JOB)]
+    assert [resource_metric.resource for resource_metric in ended.metrics.resource_metrics] == [
+        Resource.FromString(JOB)
+    ]
     assert staleness.due({7}, 1) == []
 
 

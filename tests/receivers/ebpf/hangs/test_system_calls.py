@@ -15,8 +15,8 @@ HEADER = (Path(__file__).parents[4] / "bpf/registers.bpf.h").read_text("utf-8")
 def test_each_number_is_that_of_the_header(machine: str, part: int) -> None:
     common, own = HEADER.split("#if defined(__TARGET_ARCH_x86)", 1)
     text = common + own.split("#elif defined(__TARGET_ARCH_arm64)", 1)[part]
-    found = re.findall(r"#define SYSTEM_CALL_(\w+) (\d+)", text)
-    numbers = {name.lower(): int(number) for name, number in found if int(number) < 1_000}
+    findall = re.findall(r"#define SYSTEM_CALL_(\w+) (\d+)", text)
+    numbers = {name.lower(): int(number) for name, number in findall if int(number) < 1_000}
     own_numbers = system_calls._NUMBERS[machine]
     assert {name: own_numbers[name] for name in numbers if name in own_numbers} == {
         name: number for name, number in numbers.items() if name in own_numbers

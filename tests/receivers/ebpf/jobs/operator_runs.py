@@ -104,8 +104,8 @@ def difference(first: Snapshot, last: Snapshot) -> Gap:
 
 def named(batch: Batch, program: Program, name: str) -> list[Span]:
     """The spans with this name, in order."""
-    found = [span for span in spans_of(batch, program.pid) if span.name == name]
-    return sorted(found, key=lambda span: span.start_time_unix_nano)
+    spans = [span for span in spans_of(batch, program.pid) if span.name == name]
+    return sorted(spans, key=lambda span: span.start_time_unix_nano)
 
 
 def gap(watch: Watch, standin: Standin, *between: str) -> Gap:

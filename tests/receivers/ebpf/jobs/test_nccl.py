@@ -57,7 +57,7 @@ def test_a_size_above_the_integer_range_is_the_highest_integer(watch: Watch, sta
 
 def test_the_span_of_a_collective_has_communicator_rank_and_size(watch: Watch, standin: Standin) -> None:
     batch, program = watched(watch, standin, f"{INIT}; ncclAllReduce comm=1 count=10 type=7")
-    (span,) = [one for one in spans_of(batch, program.pid) if one.name == "all_reduce"]
+    (span,) = [span for span in spans_of(batch, program.pid) if span.name == "all_reduce"]
     (call,) = program.calls("ncclAllReduce")
     attributes = attributes_of(span)
     assert attributes["zernel_interval"] == "collective"
@@ -65,7 +65,11 @@ def test_the_span_of_a_collective_has_communicator_rank_and_size(watch: Watch, s
     assert attributes["zernel_nccl_communicator"] == f"{call['pointer']:#x}"
     assert attributes["zernel_nccl_bytes"] == 40
     assert attributes["zernel_timing_source"] == "host_enqueue"
-    (resource,) = [one.resource for one in batch.spans.resource_spans if span in one.scope_spans[0].spans]
+    (resource,) = [
+        resource_span.resource
+        for resource_span in batch.spans.resource_spans
+        if span in resource_span.scope_spans[0].spans
+    ]
     assert (
         attributes_of(resource).items()
         >= {"zernel_rank": 3, "zernel_world_size": 8, "zernel_rank_source": "nccl"}.items()
@@ -96,7 +100,7 @@ def test_every_init_function_and_the_programs_own_questions_give_rank_and_size(
 def collective_span(batch: Batch, pid: int) -> dict[str, object]:
     """The attributes of the only collective's span."""
     attributes = map(attributes_of, spans_of(batch, pid))
-    (collective,) = [one for one in attributes if one["zernel_interval"] == "collective"]
+    (collective,) = [attribute for attribute in attributes if attribute["zernel_interval"] == "collective"]
     return collective
 
 
@@ -111,7 +115,7 @@ def test_communicators_of_all_devices_have_a_rank_each(watch: Watch, standin: St
     batch, program = watched(watch, standin, "ncclCommInitAll comm=2 ranks=4; ncclAllGather comm=4 count=10 type=0")
     assert collective_span(batch, program.pid).items() >= {"zernel_rank": 2, "zernel_world_size": 4}.items()
     assert numbers(batch, SIZE, process_pid=program.pid) == [40]
-    (resource,) = [one.resource for one in batch.spans.resource_spans]
+    (resource,) = [resource_span.resource for resource_span in batch.spans.resource_spans]
     assert "zernel_rank" not in attributes_of(resource), "the process has all ranks"
 
 
@@ -128,7 +132,7 @@ def test_ranks_of_communicators_made_before_attaching_come_from_the_environment(
         fresh_watch.taken()
         program.do("ncclAllGather comm=1 count=10 type=0")
         later = fresh_watch.read()
-    (resource,) = [one.resource for one in batch.spans.resource_spans]
+    (resource,) = [resource_span.resource for resource_span in batch.spans.resource_spans]
     inferred = {"zernel_rank": 5, "zernel_world_size": 8, "zernel_local_rank": 1, "zernel_rank_source": "environ"}
     assert attributes_of(resource).items() >= inferred.items()
     assert "zernel_rank" not in collective_span(batch, program.pid), (
@@ -144,7 +148,7 @@ def test_the_rank_from_nccl_replaces_the_rank_from_the_environment(watch: Watch,
         watch.attach()
         program.do("ncclCommInitRank comm=1 ranks=8 rank=5")
         program.do("ncclAllReduce comm=1 count=10 type=0")
-        (resource,) = [one.resource for one in watch.read().spans.resource_spans]
+        (resource,) = [resource_span.resource for resource_span in watch.read().spans.resource_spans]
     assert attributes_of(resource)["zernel_rank_source"] == "nccl"
     assert "zernel_local_rank" not in attributes_of(resource), "the number is too large for a rank"
 
@@ -213,7 +217,7 @@ def test_calls_of_communicators_that_do_not_block_are_no_errors(watch: Watch, st
     assert set(program.calls("ncclCommInitRankConfig", "ncclGroupEnd")["result"]) == {7}
     assert calls(batch, ENQUEUE, process_pid=program.pid) == 3
     assert numbers(batch, ERRORS, process_pid=program.pid) == []
-    (resource,) = [one.resource for one in batch.spans.resource_spans]
+    (resource,) = [resource_span.resource for resource_span in batch.spans.resource_spans]
     assert attributes_of(resource).items() >= {"zernel_rank": 3, "zernel_world_size": 8}.items()
 
 
@@ -226,7 +230,7 @@ def test_launches_of_nccl_s_own_runtime_are_counted_at_the_driver(watch: Watch, 
 def sequences(batch: Batch, pid: int) -> list[object]:
     """The numbers of all enqueued collectives, in order."""
     attributes = map(attributes_of, spans_of(batch, pid))
-    enqueued = [one for one in attributes if one.get("zernel_timing_source") == "host_enqueue"]
+    enqueued = [attribute for attribute in attributes if attribute.get("zernel_timing_source") == "host_enqueue"]
     return [one.get("zernel_collective_sequence") for one in enqueued]
 
 

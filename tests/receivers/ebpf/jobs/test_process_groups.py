@@ -15,7 +15,7 @@ def rank_of(watch: Watch, standin: Standin, *commands: str, environment: dict[st
         watch.attach()
         for command in (*commands, BACKWARD):
             program.do(command)
-        (resource,) = [attributes_of(one.resource) for one in watch.read().spans.resource_spans]
+        (resource,) = [attributes_of(resource_span.resource) for resource_span in watch.read().spans.resource_spans]
     return tuple(resource.get(name) for name in ("zernel_rank", "zernel_world_size", "zernel_rank_source"))
 
 

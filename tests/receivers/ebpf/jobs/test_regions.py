@@ -104,14 +104,14 @@ def test_the_parts_of_merged_regions_have_their_edges(watch: Watch, standin: Sta
     merged = [span for span in operators_of(batch, program) if "zernel_operators_parts" in attributes_of(span)]
     assert merged
     for span in merged:
-        found = attributes_of(span)
-        edges = [int(one) for one in str(found["zernel_operators_edges"]).split()]
-        parts = int(str(found["zernel_operators_parts"]))
+        attributes = attributes_of(span)
+        edges = [int(part) for part in str(attributes["zernel_operators_edges"]).split()]
+        parts = int(str(attributes["zernel_operators_parts"]))
         assert len(edges) == 2 * parts <= 32
         assert edges == sorted(edges)
         assert edges[0] == 0
         within = sum(end - start for start, end in zip(edges[::2], edges[1::2], strict=True)) / 1e6
-        assert within == pytest.approx(float(str(found["zernel_operators_time"])), abs=2e-6 * parts)
+        assert within == pytest.approx(float(str(attributes["zernel_operators_time"])), abs=2e-6 * parts)
 
 
 def test_a_pass_without_gradients_begins_with_its_region(watch: Watch, standin: Standin) -> None:

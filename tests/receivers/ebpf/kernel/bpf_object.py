@@ -45,7 +45,7 @@ class BpfObject:
     @cached_property
     def programs(self) -> dict[str, Function]:
         """The programs by name."""
-        return {name: one for name, one in self._functions.items() if one.section != ".text"}
+        return {name: function for name, function in self._functions.items() if function.section != ".text"}
 
     @cached_property
     def btf(self) -> Btf:
@@ -92,7 +92,9 @@ class BpfObject:
         section = self._names[symbol.section] if symbol else function.section
         at = place if symbol else self._starts[function.name] + (index + 1 + function.code[index].immediate) * 8
         return next(
-            name for name, one in self._functions.items() if one.section == section and self._starts[name] == at
+            name
+            for name, function in self._functions.items()
+            if function.section == section and self._starts[name] == at
         )
 
     def _features_of(self, function: Function) -> Iterator[Feature]:
@@ -146,7 +148,7 @@ class BpfObject:
 
     @cached_property
     def _starts(self) -> dict[str, int]:
-        return {one.name: one.value for one in self._symbols if one.type == _STT_FUNC}
+        return {symbol.name: symbol.value for symbol in self._symbols if symbol.type == _STT_FUNC}
 
     @cached_property
     def _functions(self) -> dict[str, Function]:

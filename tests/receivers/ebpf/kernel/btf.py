@@ -33,11 +33,13 @@ class Btf:
         header, types, types_size, strings = struct.unpack_from("<IIII", data, 4)
         self._data, self._strings = data, header + strings
         self._types = [Type("void", 0, 0, 0, b""), *self._read(header + types, header + types + types_size)]
-        self._functions = {one.name: one for one in self._types if one.kind == _FUNC}
+        self._functions = {kind.name: kind for kind in self._types if kind.kind == _FUNC}
 
     def structs(self) -> dict[str, tuple[int, dict[str, int]]]:
         """The structs and unions by name: the size of each, and the offsets of its fields, both in bytes."""
-        return {one.name: (one.size, dict(self._offsets(one))) for one in self._types if one.kind in (_STRUCT, _UNION)}
+        return {
+            kind.name: (kind.size, dict(self._offsets(kind))) for kind in self._types if kind.kind in (_STRUCT, _UNION)
+        }
 
     def _offsets(self, structure: Type) -> Iterator[tuple[str, int]]:
         for name, _, bits in struct.iter_unpack("<III", structure.extra):
@@ -99,8 +101,8 @@ class Btf:
         return [number for _, number in struct.iter_unpack("<II", prototype.extra)]
 
     def _resolved(self, number: int) -> Type:
-        one = self._types[number]
-        return self._resolved(one.size) if one.kind in _MODIFIERS else one
+        kind = self._types[number]
+        return self._resolved(kind.size) if kind.kind in _MODIFIERS else kind
 
     def _read(self, at: int, end: int) -> Iterator[Type]:
         while at < end:

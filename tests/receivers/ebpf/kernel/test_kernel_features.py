@@ -119,7 +119,7 @@ def test_batch_commands_are_older_than_the_oldest_linux() -> None:
 
 def code(*instructions: tuple[int, int, int, int]) -> Function:
     """A function of `code, destination and source, offset, immediate`."""
-    return Function("of_test", ".text", [Instruction(*one) for one in instructions], {})
+    return Function("of_test", ".text", [Instruction(*instruction) for instruction in instructions], {})
 
 
 SAVE = (0xBF, 0x16, 0, 0)  # r6 = r1
@@ -241,4 +241,4 @@ def test_no_program_of_uprobes_gets_a_private_stack(path: Path) -> None:
     probes = [name for name, program in bpf.programs.items() if name.startswith("probe")]
     assert probes
     for name in probes:
-        assert ("helper", "12") in {(one.kind, one.name) for one in bpf.features(name)}, name
+        assert ("helper", "12") in {(feature.kind, feature.name) for feature in bpf.features(name)}, name

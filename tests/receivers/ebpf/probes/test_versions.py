@@ -118,11 +118,15 @@ def test_only_whole_functions_are_probed(release: Release) -> None:
     """Each place is in a function whose name has no suffix, and not in a part of one."""
     has_exit = any(place.probe.is_at_tail_call for place in release.places().probed)
     unused = {"at::RecordFunction::end"} if has_exit else set()
-    parts = {one.address for one in release.symbols if not keeps_arguments(one.name)}
-    whole = {one.address for one in release.symbols if "." not in one.name}
+    parts = {symbol.address for symbol in release.symbols if not keeps_arguments(symbol.name)}
+    whole = {symbol.address for symbol in release.symbols if "." not in symbol.name}
     assert not parts & whole
     spelled = tuple(name for probe in release.probes for name in probe.beginnings if probe.target not in unused)
-    of_ours = {one.address for one in release.symbols if one.name.encode().startswith(spelled) and "." not in one.name}
+    of_ours = {
+        symbol.address
+        for symbol in release.symbols
+        if symbol.name.encode().startswith(spelled) and "." not in symbol.name
+    }
     assert len([place for place in release.places().probed if not place.probe.is_at_return]) == len(of_ours)
 
 
@@ -168,20 +172,22 @@ def test_the_oldest_and_the_newest_supported_releases_are_stored() -> None:
 
 def test_no_wheel_of_pytorch_contains_nccl() -> None:
     """Otherwise docs/versions.md would be wrong, and libtorch_cuda.so would be probed."""
-    assert not [one for one in symbols("torch") if one.library == "libtorch_cuda"]
+    assert not [symbol for symbol in symbols("torch") if symbol.library == "libtorch_cuda"]
 
 
 @pytest.mark.parametrize("release", releases("nccl")[-2:], ids=str)
 def test_nccl_that_is_linked_into_libtorch_cuda_is_probed_there(release: Release) -> None:
     inside = replace(release, library=MappedLibrary.TORCH_CUDA)
-    found = {function for function, costs in inside.costs().items() if costs}
-    assert found == {probe.function for probe in NCCL}
+    functions = {function for function, costs in inside.costs().items() if costs}
+    assert functions == {probe.function for probe in NCCL}
 
 
 def test_only_names_first_instructions_and_functions_with_probed_returns_are_stored() -> None:
     for group in GROUPS:
-        assert {len(one.code) for one in symbols(group) if not is_whole(one.name)} == {2 * CODE}
-    assert {one.name.partition("E")[0] for one in whole_functions(symbols("torch"))} == {"_ZN4c10d4Work4wait"}
+        assert {len(symbol.code) for symbol in symbols(group) if not is_whole(symbol.name)} == {2 * CODE}
+    assert {whole_function.name.partition("E")[0] for whole_function in whole_functions(symbols("torch"))} == {
+        "_ZN4c10d4Work4wait"
+    }
 
 
 # Names as in disassemblers: (mask, bits) of the first word.
@@ -203,10 +209,10 @@ def first_instruction(code: str) -> str:
 
 def test_functions_on_arm64_begin_by_saving_registers_and_are_single_stepped() -> None:
     begins = Counter(
-        first_instruction(one.code)
+        first_instruction(symbol.code)
         for release in ALL
-        for one in release.symbols
-        if release.arch == "aarch64" and one.table == "exported"
+        for symbol in release.symbols
+        if release.arch == "aarch64" and symbol.table == "exported"
     )
     assert begins["paciasp"] == begins["bti"] == 0, "docs/versions.md says that no function begins so"
     assert begins["stp"] + begins["sub sp"] > 0.9 * begins.total()

@@ -29,7 +29,7 @@ SYMBOLS = {
 def test_the_number_is_in_the_argument_of_each_release(release: str, arguments: list[tuple[int, ...]]) -> None:
     symbol = SYMBOLS[release].encode()
     probes = [one for one in TORCH_CPU if one.kind is CallKind.WORK_NUMBER and symbol.startswith(one.beginnings)]
-    assert [one.arguments for one in probes] == arguments
+    assert [probe.arguments for probe in probes] == arguments
 
 
 def test_the_number_of_the_largest_group_is_known_to_a_collector_that_attaches_late(

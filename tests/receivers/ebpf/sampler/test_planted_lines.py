@@ -173,7 +173,9 @@ def found_in(job: Job, plant: str, position: str) -> Found:
     is_in = position in MARKS, position in ("worker", "spawned")
     of_thread = [seen for seen in stacks if (bool(seen.time.thread), bool(seen.time.worker)) == is_in]
     by_line = seconds_by_line(of_thread, planted.file)
-    of_line = [seen for seen in stacks if planted.line in {one.line for one in seen.lines if one.file == planted.file}]
+    of_line = [
+        seen for seen in stacks if planted.line in {line.line for line in seen.lines if line.file == planted.file}
+    ]
     activities: defaultdict[str, float] = defaultdict(float)
     for time, _ in of_line:
         activities[time.activity] += time.seconds

@@ -126,9 +126,9 @@ def test_a_list_of_threads_without_an_end_is_read_once() -> None:
 def test_offsets_that_cannot_be_right_give_no_layout() -> None:
     words = [layouts._COOKIE, 0x030D00F0, 0, *range(3, 37)]
     words[23] = 1 << 63
-    found = layouts.debug_offsets(layouts._DEBUG_OFFSETS.pack(*words))
-    assert found
-    assert found.layout is None
+    debug_offsets = layouts.debug_offsets(layouts._DEBUG_OFFSETS.pack(*words))
+    assert debug_offsets
+    assert debug_offsets.layout is None
 
 
 def begin_of(version: int, *, free_threaded: int = 0) -> bytes:
@@ -137,23 +137,27 @@ def begin_of(version: int, *, free_threaded: int = 0) -> bytes:
 
 
 def test_a_build_without_a_gil_is_recognized() -> None:
-    found = layouts.debug_offsets(begin_of(0x030D00F0, free_threaded=1))
-    assert found
-    assert found.is_free_threaded
+    debug_offsets = layouts.debug_offsets(begin_of(0x030D00F0, free_threaded=1))
+    assert debug_offsets
+    assert debug_offsets.is_free_threaded
 
 
 def test_from_python_3_13_on_the_interpreter_itself_gives_the_offsets() -> None:
-    found = layouts.debug_offsets(begin_of(0x030D00F0))
-    assert found
-    assert found.version == (3, 13)
-    assert found.layout
-    assert (found.layout.main_interpreter, found.layout.gil, found.layout.threads) == (5 + 8, 14, 9)
+    debug_offsets = layouts.debug_offsets(begin_of(0x030D00F0))
+    assert debug_offsets
+    assert debug_offsets.version == (3, 13)
+    assert debug_offsets.layout
+    assert (debug_offsets.layout.main_interpreter, debug_offsets.layout.gil, debug_offsets.layout.threads) == (
+        5 + 8,
+        14,
+        9,
+    )
 
 
 def test_a_version_that_is_newer_than_the_reader_has_no_layout() -> None:
-    found = layouts.debug_offsets(begin_of(0x030F00F0))
-    assert found
-    assert (found.version, found.layout) == ((3, 15), None)
+    debug_offsets = layouts.debug_offsets(begin_of(0x030F00F0))
+    assert debug_offsets
+    assert (debug_offsets.version, debug_offsets.layout) == ((3, 15), None)
 
 
 def test_memory_that_is_no_interpreter_has_no_debug_offsets() -> None:

@@ -51,9 +51,9 @@ def test_every_function_begins_with_the_requested_prologue(
     standin = build_standin(prologue)
     for path, names in ((standin.cudart, RUNTIME), (standin.cuda, DRIVER), (standin.nccl, NCCL)):
         with open_elf(path) as elf:
-            found = elf.find(names)
-            assert sorted(found) == sorted(names)
-            for (symbol,) in found.values():
+            find = elf.find(names)
+            assert sorted(find) == sorted(names)
+            for (symbol,) in find.values():
                 point = elf.probe_point(symbol, (6, 18))
                 assert (point.offset - symbol.offset, point.cost) == (skipped, cost), symbol.name
 
@@ -67,9 +67,9 @@ def test_versions_are_those_of_the_real_libraries(standin: Standin) -> None:
 
 def test_nccl_exports_each_call_twice_and_hides_its_runtime(standin: Standin) -> None:
     with open_elf(standin.nccl) as nccl:
-        found = nccl.find(["ncclSend", "pncclSend", "cudaLaunchKernel"])
-    assert sorted(found) == ["ncclSend", "pncclSend"]
-    assert found["ncclSend"][0].address == found["pncclSend"][0].address
+        find = nccl.find(["ncclSend", "pncclSend", "cudaLaunchKernel"])
+    assert sorted(find) == ["ncclSend", "pncclSend"]
+    assert find["ncclSend"][0].address == find["pncclSend"][0].address
 
 
 def test_a_sync_waits_until_the_device_is_done(standin: Standin) -> None:

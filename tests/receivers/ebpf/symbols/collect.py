@@ -120,8 +120,8 @@ def _symbols(path: Path, table: str, option: str, wanted: re.Pattern[str]) -> li
     """The functions that the file defines."""
     command = ["nm", "--print-size", "--defined-only", *filter(None, [option]), str(path)]
     listing = subprocess.run(command, capture_output=True, text=True, check=False).stdout
-    found = (re.match(r"(\w+) (?:(\w+) )?[TtWwi] (\S+)$", line) for line in listing.splitlines())
-    named = ((one[3].partition("@")[0], int(one[1], 16), int(one[2] or "0", 16)) for one in found if one)
+    by_probe = (re.match(r"(\w+) (?:(\w+) )?[TtWwi] (\S+)$", line) for line in listing.splitlines())
+    named = ((one[3].partition("@")[0], int(one[1], 16), int(one[2] or "0", 16)) for one in by_probe if one)
     return sorted({_Symbol(table, *one) for one in named if wanted.match(one[0])})
 
 

@@ -21,9 +21,9 @@ def rebuilt(symbols: Iterable[Kept], arch: str = "x86_64", more: Mapping[int, by
     `more` has further tables by their tags in the dynamic section.
     """
     symbols = list(symbols)
-    codes = {one.address: bytes.fromhex(one.code).ljust(CODE, b"\0") for one in symbols}
+    codes = {symbol.address: bytes.fromhex(symbol.code).ljust(CODE, b"\0") for symbol in symbols}
     code_at = dict(zip(codes, accumulate(map(len, codes.values()), initial=_HEADER + _SEGMENTS), strict=False))
-    named = [(one, (one.name, code_at[one.address], len(codes[one.address]))) for one in symbols]
+    named = [(symbol, (symbol.name, code_at[symbol.address], len(codes[symbol.address]))) for symbol in symbols]
     exported = [entry for one, entry in named if one.table == "exported"]
     full = [entry for one, entry in named if one.table == "full"]
     return _assembled(b"".join(codes.values()), exported, full, MACHINES[arch], more or {})

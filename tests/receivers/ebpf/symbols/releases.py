@@ -69,7 +69,9 @@ def releases(group: str) -> tuple[Release, ...]:
 
 
 def _releases(group: str) -> Iterator[Release]:
-    for key, found in groupby(symbols(group), key=lambda one: (one.package, one.version, one.arch, one.library)):
+    for key, found in groupby(
+        symbols(group), key=lambda symbol: (symbol.package, symbol.version, symbol.arch, symbol.library)
+    ):
         package, version, arch, library = key
         kept = tuple(found)
         if (kind := MappedLibrary(library.removeprefix("lib"))) is not MappedLibrary.TORCH_CUDA:

@@ -57,13 +57,13 @@ class DisassembledLine(NamedTuple):
 
 def returns_of_all(functions: Iterable[Kept]) -> Iterator[Returns]:
     """The returns of functions that are stored whole, and of their parts (`.cold`)."""
-    for _, parts in groupby(functions, key=lambda one: (one.version, one.arch)):
+    for _, parts in groupby(functions, key=lambda function: (function.version, function.arch)):
         yield from _returns_of_parts(list(parts))
 
 
 def _returns_of_parts(parts: Sequence[Kept]) -> Iterator[Returns]:
-    codes = [(one, disassembled(bytes.fromhex(one.code), one.arch)) for one in parts]
-    known = {part.address + one.offset for part, instructions in codes for one in instructions}
+    codes = [(part, disassembled(bytes.fromhex(part.code), part.arch)) for part in parts]
+    known = {part.address + instruction.offset for part, instructions in codes for instruction in instructions}
     for part, instructions in codes:
         _check(part, instructions, known)
         yield Returns(part.version, part.arch, part.name, tuple(_places(part, instructions)))
@@ -78,7 +78,7 @@ def _check(part: Kept, instructions: Sequence[DisassembledLine], known: Collecti
     is_open = not _NEVER_GOES_ON.match(instructions[-1].text)
     if (
         is_open
-        or any(_UNKNOWN.match(one.text) for one in instructions)
+        or any(_UNKNOWN.match(instruction.text) for instruction in instructions)
         or not {at % 2**64 for at in jumps} <= set(known)
     ):
         raise ValueError(f"{part.name} of {part.version} for {part.arch} is not complete")
@@ -99,7 +99,7 @@ def _places(part: Kept, instructions: Sequence[DisassembledLine]) -> Iterator[in
 
 def _targets(instructions: Iterable[DisassembledLine]) -> set[int]:
     """The targets of jumps, without calls."""
-    return {int(found[1], 16) for one in instructions if (found := _JUMP.match(one.text))}
+    return {int(match[1], 16) for instruction in instructions if (match := _JUMP.match(instruction.text))}
 
 
 def _value(before: Sequence[DisassembledLine]) -> DisassembledLine:

@@ -22,7 +22,11 @@ def loaded(loadable: None, standin: Standin) -> Iterator[tuple[LoadedProbes, Pro
 
 def launches(loaded: LoadedProbes, program: Program) -> list[SeriesReading]:
     readings = loaded.tables.series.read()
-    return [one for one in readings if (one.process.pid, one.operation) == (program.pid, Operation.RUNTIME_LAUNCH)]
+    return [
+        reading
+        for reading in readings
+        if (reading.process.pid, reading.operation) == (program.pid, Operation.RUNTIME_LAUNCH)
+    ]
 
 
 def test_counters_that_wrap_around_lose_no_call(loaded: tuple[LoadedProbes, Program]) -> None:
@@ -55,6 +59,6 @@ def test_more_series_than_are_compared_at_once_are_all_read(loaded: tuple[Loaded
     bpf, program = loaded
     program.do("cudaLaunchKernel times=20 forks=100")
     readings = [one for one in bpf.tables.series.read() if one.operation == Operation.RUNTIME_LAUNCH]
-    assert len(readings) == len({one.process for one in readings}) >= 100
-    assert sum(one.counts.sum() for one in readings) == 20 * 100
-    assert all((np.diff(one.index) > 0).all() for one in readings)
+    assert len(readings) == len({reading.process for reading in readings}) >= 100
+    assert sum(reading.counts.sum() for reading in readings) == 20 * 100
+    assert all((np.diff(reading.index) > 0).all() for reading in readings)

@@ -80,4 +80,6 @@ def test_a_sum_over_links_is_not_sent_if_a_link_fails_and_the_failure_is_counted
         ]
         controls.apply("gpu 0", "Field 161.3 = 6", "Field 165.4 = 1u")
         (errors,) = metrics(gpus[0].scrape(), "zernel.gpu.nvlink.errors")
-    assert [(one.as_double, one.start_time_unix_nano) for one in errors.sum.data_points] == [(91, 0)]
+    assert [(data_point.as_double, data_point.start_time_unix_nano) for data_point in errors.sum.data_points] == [
+        (91, 0)
+    ]

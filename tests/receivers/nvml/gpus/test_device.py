@@ -232,9 +232,11 @@ def test_the_status_works_with_all_other_metrics_disabled(driver: Boot) -> None:
     with Host({"metrics": off, "processes": {"enabled": False}}).gpus() as gpus:
         batch = gpus[0].scrape()
     assert values(batch, "hw.status")["hw.state=failed"] == 1
-    assert {metric.name for one in batch.metrics.resource_metrics for metric in one.scope_metrics[0].metrics} == {
-        "hw.status"
-    }
+    assert {
+        metric.name
+        for resource_metric in batch.metrics.resource_metrics
+        for metric in resource_metric.scope_metrics[0].metrics
+    } == {"hw.status"}
 
 
 HEALTH = {"metrics": {"zernel.gpu.health": {"enabled": True}, "hw.status": {"enabled": False}}}
@@ -243,7 +245,7 @@ HEALTH = {"metrics": {"zernel.gpu.health": {"enabled": True}, "hw.status": {"ena
 def incidents(batch: Batch) -> dict[str, tuple[str, float]]:
     """The error and the result of each watch that has not passed."""
     points = values(batch, "zernel.gpu.health")
-    parts = {name: dict(one.split("=") for one in name.split()) for name in points}
+    parts = {name: dict(part.split("=") for part in name.split()) for name in points}
     assert all(points[name] == 0 for name in parts if parts[name]["zernel.gpu.health.error"] == "DCGM_FR_OK")
     return {
         parts[name]["zernel.gpu.health.watch"]: (parts[name]["zernel.gpu.health.error"], value)
@@ -296,10 +298,12 @@ def test_a_health_check_with_another_result_ends_the_series_before(driver: Boot)
             point
             for metric in metrics(gpus[0].scrape(), "zernel.gpu.health")
             for point in metric.gauge.data_points
-            if any(one.value.string_value == "PCIE" for one in point.attributes)
+            if any(attribute.value.string_value == "PCIE" for attribute in point.attributes)
         ]
-    errors = {point.flags: {one.key: one.value.string_value for one in point.attributes} for point in points}
-    assert {flags: one["zernel.gpu.health.error"] for flags, one in errors.items()} == {
+    errors = {
+        point.flags: {attribute.key: attribute.value.string_value for attribute in point.attributes} for point in points
+    }
+    assert {flags: error["zernel.gpu.health.error"] for flags, error in errors.items()} == {
         0: "DCGM_FR_PCIE_WIDTH",
         1: "DCGM_FR_OK",
     }

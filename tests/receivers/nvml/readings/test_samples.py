@@ -36,7 +36,7 @@ def point_of(encoded: bytes) -> HistogramDataPoint:
 def push(controls: Driver, first: int, count: int) -> None:
     """Adds `count` samples from number `first` on. The power of a sample in W is its number."""
     numbers = range(first, first + count)
-    controls.apply("gpu 0", *(f"Samples 0 += {1_000_000 + one * SPACING_US} {one * 1000}" for one in numbers))
+    controls.apply("gpu 0", *(f"Samples 0 += {1_000_000 + number * SPACING_US} {number * 1000}" for number in numbers))
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
@@ -138,9 +138,9 @@ def test_the_percentiles_are_the_same_as_of_all_samples(driver: Boot) -> None:
     (summary,) = [metric for out in processor.flush() for metric in metrics(out, POWER)]
     point = summary.summary.data_points[0]
     every_sample = HdrHistogram(1, 2**40, 3)
-    for one in (125.31, *watts):
-        every_sample.record_value(round(one * 1e6))
-    found = [one.value for one in point.quantile_values if one.quantile in QUANTILES]
+    for watt in (125.31, *watts):
+        every_sample.record_value(round(watt * 1e6))
+    found = [quantile_value.value for quantile_value in point.quantile_values if quantile_value.quantile in QUANTILES]
     assert found == [every_sample.get_value_at_percentile(100 * quantile) / 1e6 for quantile in QUANTILES]
     assert point.count == 9
     assert point.sum == pytest.approx(125.31 + sum(watts))

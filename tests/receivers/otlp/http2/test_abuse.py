@@ -66,7 +66,7 @@ async def test_failed_handshakes_leave_nothing_behind(tmp_path: Path) -> None:
             await reader.read()
             writer.close()
         gc.collect()
-        await until(lambda: not any(isinstance(one, Http2Connection) for one in gc.get_objects()))
+        await until(lambda: not any(isinstance(item, Http2Connection) for item in gc.get_objects()))
 
 
 async def test_watchers_of_the_health_do_not_take_the_room_of_requests() -> None:

@@ -19,16 +19,16 @@ def _job(template: Mapping[str, Any]) -> Mapping[str, Any]:
         if not isinstance(_inner(template, path), Mapping):
             raise ValueError(f"{'.'.join(path)} must be a mapping, as in a Job")
     containers = _inner(template, ("spec", "template", "spec")).get("containers", [])
-    if not isinstance(containers, list) or not all(isinstance(one, Mapping) for one in containers):
+    if not isinstance(containers, list) or not all(isinstance(container, Mapping) for container in containers):
         raise ValueError("spec.template.spec.containers must be a list of containers, as in a Job")
     return template
 
 
 def _inner(template: Mapping[str, Any], path: tuple[str, ...]) -> Any:
-    found: Any = template
+    part: Any = template
     for key in path:
-        found = found.get(key) or {}
-    return found
+        part = part.get(key) or {}
+    return part
 
 
 class KubernetesConfig(Section):

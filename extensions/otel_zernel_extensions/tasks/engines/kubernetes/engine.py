@@ -101,8 +101,8 @@ class KubernetesEngine(Engine):
     async def states(self, handles: Collection[str]) -> Mapping[str, Observed]:
         if problem := self._known.problem:
             raise NoAnswer(problem)
-        found = {handle: await self._state(handle) for handle in handles}
-        return {handle: state for handle, state in found.items() if state}
+        by_handle = {handle: await self._state(handle) for handle in handles}
+        return {handle: state for handle, state in by_handle.items() if state}
 
     async def _state(self, handle: str) -> Observed | None:
         known = self._known
@@ -128,11 +128,11 @@ class KubernetesEngine(Engine):
 
     def logs(self, handle: str, follow: bool, tail: int | None) -> AsyncIterator[bytes]:
         async def find() -> Pod | None:
-            found = await self._known.read_pod(handle)
-            job = None if found else await self._job(handle)
-            if not found and (job is None or final_condition(job)):
+            pod = await self._known.read_pod(handle)
+            job = None if pod else await self._job(handle)
+            if not pod and (job is None or final_condition(job)):
                 raise LogsGone("the pod of the task is deleted, and its output with it")
-            return found
+            return pod
 
         return Logs(self._client, self._namespace, find, self._context.clock).read(follow, tail)
 
@@ -201,11 +201,11 @@ class KubernetesEngine(Engine):
     def _read_access(self) -> Access:
         config = self._config
         if config.kubeconfig:
-            found = credentials.of_kubeconfig(Path(config.kubeconfig), config.kube_context, self._setting)
+            account = credentials.of_kubeconfig(Path(config.kubeconfig), config.kube_context, self._setting)
         else:
-            found = credentials.of_pod(self._environ, self._service_account, self._setting)
-        self._namespace = self._namespace or found.namespace
-        return found.access
+            account = credentials.of_pod(self._environ, self._service_account, self._setting)
+        self._namespace = self._namespace or account.namespace
+        return account.access
 
     def _check_image(self) -> None:
         container = jobs.job(TaskSpec("any", ("true",)), self._config)["spec"]["template"]["spec"]["containers"][0]

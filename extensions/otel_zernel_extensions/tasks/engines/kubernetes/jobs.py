@@ -88,8 +88,8 @@ def _pod(template: Json, task: TaskSpec, config: KubernetesConfig) -> Json:
         # Whole seconds, and 0 is not allowed.
         pod["activeDeadlineSeconds"] = max(1, -int(-task.limits.time // 1))
     containers = pod.get("containers") or []
-    known: Json = next((one for one in containers if one.get("name") == CONTAINER), {})
-    others = [one for one in containers if one.get("name") != CONTAINER]
+    known: Json = next((container for container in containers if container.get("name") == CONTAINER), {})
+    others = [container for container in containers if container.get("name") != CONTAINER]
     pod["containers"] = [_container(known, task, config), *others]
     return pod
 
@@ -98,7 +98,7 @@ def _container(template: Json, task: TaskSpec, config: KubernetesConfig) -> Json
     # Kubernetes would expand $(NAME) in commands and values. $$ stands for one $.
     command = [argument.replace("$", "$$") for argument in task.command]
     env = {name: value.replace("$", "$$") for name, value in task_environment(task).items()}
-    kept = [one for one in template.get("env") or [] if one.get("name") not in env]
+    kept = [variable for variable in template.get("env") or [] if variable.get("name") not in env]
     container = merge(template, {"name": CONTAINER, "command": command, "resources": _resources(task, config)})
     container.pop("args", None)
     container["env"] = [*kept, *({"name": name, "value": value} for name, value in env.items())]

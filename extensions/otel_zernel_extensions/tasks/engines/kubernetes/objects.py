@@ -51,12 +51,12 @@ class Objects:
 
     async def read_pod(self, handle: str) -> Pod | None:
         """The pod of a Job, from the server itself. Raises `NoAnswer`."""
-        found, _ = await list_all(
+        pods, _ = await list_all(
             self._client, self._pods_path, {"labelSelector": f"batch.kubernetes.io/job-name={handle}"}
         )
-        if not found:
-            found, _ = await list_all(self._client, self._pods_path, {"labelSelector": f"job-name={handle}"})
-        return max(map(pod, found), key=_importance, default=None)
+        if not pods:
+            pods, _ = await list_all(self._client, self._pods_path, {"labelSelector": f"job-name={handle}"})
+        return max(map(pod, pods), key=_importance, default=None)
 
     async def creation_failure(self, handle: str, job: Json) -> str:
         """Why the Job has no pod. Empty if the server does not say, or if this collector may not list events."""
@@ -110,5 +110,5 @@ class Objects:
                 self.ends[seen.job] = end
 
 
-def _importance(one: Pod) -> tuple[bool, str]:
-    return one.end is not None, one.created
+def _importance(pod_: Pod) -> tuple[bool, str]:
+    return pod_.end is not None, pod_.created

@@ -103,7 +103,7 @@ def _ending(pod: Pod) -> Observed:
 
 def final_condition(job: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """The condition that says that the Job has ended."""
-    return next((one for one in _conditions(job) if one.get("type") in ("Complete", "Failed")), None)
+    return next((condition for condition in _conditions(job) if condition.get("type") in ("Complete", "Failed")), None)
 
 
 def _job_end(condition: Mapping[str, Any], job: Mapping[str, Any]) -> Observed:
@@ -121,12 +121,14 @@ def _job_reason(job: Mapping[str, Any]) -> str:
         return "the Job is suspended, for example until its queue admits it"
     name = (job.get("metadata") or {}).get("name")
     no_pod = f"the Job has no pod yet; kubectl describe job {name} shows why"
-    return next((_sentence(one.get("reason"), one.get("message")) for one in _conditions(job)), no_pod)
+    return next(
+        (_sentence(condition.get("reason"), condition.get("message")) for condition in _conditions(job)), no_pod
+    )
 
 
 def _container(status: Mapping[str, Any]) -> Mapping[str, Any]:
     statuses = status.get("containerStatuses") or []
-    return next((one for one in statuses if one.get("name") == CONTAINER), {})
+    return next((status for status in statuses if status.get("name") == CONTAINER), {})
 
 
 def _pod_end(item: Mapping[str, Any], status: Mapping[str, Any], ended: Mapping[str, Any] | None) -> Observed | None:
@@ -155,8 +157,10 @@ def _disruption(status: Mapping[str, Any]) -> str:
     """Why a pod failed that did not end by itself: evicted, preempted, over its deadline."""
     if status.get("reason"):
         return _sentence(status["reason"], status.get("message"))
-    found = (one for one in _conditions({"status": status}) if one.get("type") == "DisruptionTarget")
-    return next((_sentence(one.get("reason"), one.get("message")) for one in found), "")
+    conditions = (
+        condition for condition in _conditions({"status": status}) if condition.get("type") == "DisruptionTarget"
+    )
+    return next((_sentence(condition.get("reason"), condition.get("message")) for condition in conditions), "")
 
 
 def _pod_reason(status: Mapping[str, Any], state: Mapping[str, Any]) -> str:
@@ -164,9 +168,9 @@ def _pod_reason(status: Mapping[str, Any], state: Mapping[str, Any]) -> str:
     if waiting and waiting.get("reason") not in _ORDINARY:
         return _sentence(waiting.get("reason"), waiting.get("message"))
     unscheduled = (
-        _sentence(one.get("reason"), one.get("message"))
-        for one in status.get("conditions") or ()
-        if one.get("type") == "PodScheduled" and one.get("status") == "False"
+        _sentence(condition.get("reason"), condition.get("message"))
+        for condition in status.get("conditions") or ()
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False"
     )
     return next(unscheduled, "") or _disruption(status)
 
@@ -177,13 +181,17 @@ def _waiting(status: Mapping[str, Any], state: Mapping[str, Any]) -> Mapping[str
 
 
 def _waiting_init(status: Mapping[str, Any]) -> Mapping[str, Any]:
-    found = ((one.get("state") or {}).get("waiting") for one in status.get("initContainerStatuses") or ())
-    return next((one for one in found if one and one.get("reason") not in _ORDINARY), {})
+    waits = ((status_.get("state") or {}).get("waiting") for status_ in status.get("initContainerStatuses") or ())
+    return next((wait for wait in waits if wait and wait.get("reason") not in _ORDINARY), {})
 
 
 def _conditions(item: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
     """The conditions that are true."""
-    return (one for one in (item.get("status") or {}).get("conditions") or () if one.get("status") == "True")
+    return (
+        condition
+        for condition in (item.get("status") or {}).get("conditions") or ()
+        if condition.get("status") == "True"
+    )
 
 
 def _sentence(reason: object, message: object) -> str:

@@ -162,7 +162,7 @@ class LocalEngine(Engine):
             raise TaskRejected(f"{task.limits.gpus} GPUs are more than the {most} that tasks may use here")
 
     def has_room(self, task: TaskSpec, active: Collection[TaskSpec]) -> bool:
-        return task.limits.gpus + sum(one.limits.gpus for one in active) <= len(self._config.gpus)
+        return task.limits.gpus + sum(task.limits.gpus for task in active) <= len(self._config.gpus)
 
     async def submit(self, task: TaskSpec) -> str:
         folder = self._folder(task.id)
@@ -178,24 +178,24 @@ class LocalEngine(Engine):
         await self._done(self._folder(handle).cancel)
 
     async def states(self, handles: Collection[str]) -> Mapping[str, Observed]:
-        found = await self._done(lambda: {one: self._folder(one).observed() for one in handles})
-        for handle, observed in found.items():
+        done = await self._done(lambda: {handle: self._folder(handle).observed() for handle in handles})
+        for handle, observed in done.items():
             if observed is None or observed.status in ENDED:
                 self._gpus.pop(handle, None)
         self._wait_for_keepers()
-        return {handle: observed for handle, observed in found.items() if observed}
+        return {handle: observed for handle, observed in done.items() if observed}
 
     def logs(self, handle: str, follow: bool, tail: int | None) -> AsyncIterator[bytes]:
         return output_of(self._folder(handle), self._context.clock, follow, tail)
 
     async def recover(self, ids: Collection[str]) -> Mapping[str, str]:
         def not_started() -> set[str]:
-            return {one for one in ids if self._folder(one).void()}
+            return {id_ for id_ in ids if self._folder(id_).void()}
 
         absent = await self._done(not_started)
-        for one in absent:
-            self._gpus.pop(one, None)
-        return {one: one for one in ids if one not in absent}
+        for handle in absent:
+            self._gpus.pop(handle, None)
+        return {id_: id_ for id_ in ids if id_ not in absent}
 
     async def release(self, handle: str) -> None:
         with suppress(NoAnswer):  # `forget` tries again

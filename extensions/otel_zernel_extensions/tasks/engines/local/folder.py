@@ -66,10 +66,10 @@ class LocalProcess:
 def kill_marked(variable: str) -> None:
     """Kills every process that was started with a variable of the environment (`NAME=value`)."""
     for _ in range(_ROUNDS):
-        found = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _has_variable(pid, variable)]  # noqa: PTH208
-        if not found:
+        pids = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _has_variable(pid, variable)]  # noqa: PTH208
+        if not pids:
             return
-        for pid in found:
+        for pid in pids:
             with suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
 
@@ -89,8 +89,8 @@ def boot_id() -> str:
 
 def process_in(path: Path) -> LocalProcess | None:
     """The process that a file names by `pid` and `start`; None if there is no such file, or if it is damaged."""
-    found = json_of(path) or {}
-    pid, start = found.get("pid"), found.get("start")
+    fields = json_of(path) or {}
+    pid, start = fields.get("pid"), fields.get("start")
     # 0 and negative pids stand for groups, and 1 for the machine
     is_process = isinstance(pid, int) and isinstance(start, int) and pid > 1
     return LocalProcess(pid, start) if is_process else None  # type: ignore[arg-type]  # checked above
@@ -99,10 +99,10 @@ def process_in(path: Path) -> LocalProcess | None:
 def json_of(path: Path) -> dict[str, Any] | None:
     """The object in a file; None if there is no such file, or if a broken disk has changed it."""
     try:
-        found = json.loads(path.read_bytes())
+        loads = json.loads(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
-    return found if isinstance(found, dict) else None
+    return loads if isinstance(loads, dict) else None
 
 
 _VOID: Final = ".void-"
@@ -195,8 +195,8 @@ class TaskFolder:
 
     def cut(self) -> int:
         """How many bytes at the beginning of the output are gone."""
-        found = (json_of(self.path / "cut") or {}).get("bytes")
-        return found if isinstance(found, int) else 0
+        count = (json_of(self.path / "cut") or {}).get("bytes")
+        return count if isinstance(count, int) else 0
 
     def _keeper(self) -> LocalProcess | None:
         """The keeper that has made the claim. None if there is none, or if it was one before the last boot."""

@@ -58,7 +58,7 @@ def missing_of(cgroup: Path) -> str | None:
     except OSError as error:
         return f"{cgroup} is no control group of version 2: {error.strerror}; name one that the collector may write"
     if missing := sorted(_CONTROLLERS - enabled):
-        names = " ".join(f"+{one}" for one in missing)
+        names = " ".join(f"+{controller}" for controller in missing)
         return f"{cgroup} does not control {' and '.join(missing)}; write {names} to its cgroup.subtree_control"
     if not os.access(cgroup, os.W_OK | os.X_OK):
         return f"{cgroup} is not writable; delegate it to the user of the collector"

@@ -74,8 +74,8 @@ class JobList:
         jobs = answer.body.get("jobs")
         if not answer.ok or answer.body.get("errors") or not isinstance(jobs, list):
             raise unavailable(answer, "list its jobs")
-        named = (one for one in jobs if str(one.get("name")).startswith(self._prefix))
-        self._jobs = {number_of(one): one for one in named}
+        named = (job for job in jobs if str(job.get("name")).startswith(self._prefix))
+        self._jobs = {number_of(job): job for job in named}
         self._read_at = self._clock.monotonic()
 
     def forget(self, number: int, name: str) -> None:
@@ -95,15 +95,19 @@ class JobList:
 
 def errors(answer: JsonAnswer) -> str:
     """The sentences of an answer's errors."""
-    found = answer.body.get("errors")
-    texts = [str(one.get("description") or one.get("error")) for one in found or () if isinstance(one, Mapping)]
+    listed = answer.body.get("errors")
+    texts = [
+        str(problem.get("description") or problem.get("error"))
+        for problem in listed or ()
+        if isinstance(problem, Mapping)
+    ]
     return printable("; ".join(texts) or answer.text or "no message")
 
 
 def error_numbers(answer: JsonAnswer) -> frozenset[int]:
     """The numbers of an answer's errors, as in slurm/slurm_errno.h. Before v0.0.39 they are called `error_code`."""
-    found = [one for one in answer.body.get("errors") or () if isinstance(one, Mapping)]
-    return frozenset(int(one.get("error_number") or one.get("error_code") or 0) for one in found)
+    errors = [error for error in answer.body.get("errors") or () if isinstance(error, Mapping)]
+    return frozenset(int(error.get("error_number") or error.get("error_code") or 0) for error in errors)
 
 
 def unavailable(answer: JsonAnswer, action: str) -> NoAnswer:
@@ -377,8 +381,8 @@ class SlurmEngine(Engine):
         self._jobs.outdated()
 
     async def states(self, handles: Collection[str]) -> Mapping[str, Observed]:
-        found = {handle: await self._state(handle) for handle in handles}
-        return {handle: state for handle, state in found.items() if state}
+        by_handle = {handle: await self._state(handle) for handle in handles}
+        return {handle: state for handle, state in by_handle.items() if state}
 
     async def _state(self, handle: str) -> Observed | None:
         if end := self._ends.get(handle):
@@ -424,9 +428,9 @@ class SlurmEngine(Engine):
                 raise NoAnswer(f"the submission of the task {id_} to Slurm may still be in progress")
         known = await self._jobs.all()
         names = {id_: job_name(self._config.instance, id_) for id_ in ids}
-        found = {id_: known[name] for id_, name in names.items() if name in known}
-        forgotten = await self._taken([id_ for id_ in ids if id_ not in found])
-        return {id_: _handle(number, id_) for number, id_ in ({v: k for k, v in found.items()} | forgotten).items()}
+        handles = {id_: known[name] for id_, name in names.items() if name in known}
+        forgotten = await self._taken([id_ for id_ in ids if id_ not in handles])
+        return {id_: _handle(number, id_) for number, id_ in ({v: k for k, v in handles.items()} | forgotten).items()}
 
     async def _taken(self, ids: list[str]) -> dict[int, str]:
         """Jobs that slurmctld has forgotten, by the files that they have left: task ids by job ids."""

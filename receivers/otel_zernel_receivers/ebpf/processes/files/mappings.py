@@ -85,12 +85,12 @@ def replaced_mappings(maps: bytes) -> list[Mapping]:
 
     Programs do so to put their code on huge pages. Probes on the file do not hit in the copy.
     """
-    return _mappings(found[1:] for found in _REPLACED.findall(maps))
+    return _mappings(match[1:] for match in _REPLACED.findall(maps))
 
 
-def _mappings(found: Iterable[Sequence[bytes]]) -> list[Mapping]:
+def _mappings(rows: Iterable[Sequence[bytes]]) -> list[Mapping]:
     ranges: dict[tuple[str, str, int], list[Range]] = {}
-    for start, end, offset, device, inode, path in found:
+    for start, end, offset, device, inode, path in rows:
         key = os.fsdecode(path).replace("\\012", "\n"), device.decode(), int(inode)
         ranges.setdefault(key, []).append(Range(int(start, 16), int(end, 16), int(offset, 16)))
     return [

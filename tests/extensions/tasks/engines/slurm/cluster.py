@@ -134,7 +134,7 @@ def _write_files(folder: Path, ctld: int, slurmd: int, more: str) -> None:
 
 async def _until(folder: Path, daemons: list[subprocess.Popen[bytes]], condition: Any) -> None:
     def ended() -> list[str]:
-        return [Path(one.args[0]).name for one in daemons if one.poll() is not None]  # type: ignore[index,arg-type]
+        return [Path(daemon.args[0]).name for daemon in daemons if daemon.poll() is not None]  # type: ignore[index,arg-type]
 
     late = []
     try:

@@ -109,8 +109,8 @@ async def test_jobs_that_wait_for_the_database_cause_no_further_lists(
 
 
 async def test_a_database_that_is_away_does_not_hinder_other_tasks(engine: SlurmEngine, slurm: FakeSlurm) -> None:
-    other = await engine.submit(TaskSpec("t2", ("true",)))
+    submit = await engine.submit(TaskSpec("t2", ("true",)))
     slurm.set_state(102, "COMPLETED", code=0)
     slurm.database_refusal = (500, 7000, "Failed connecting to slurmdbd")
-    found = await asyncio.wait_for(engine.states([HANDLE, other]), 60)
-    assert (found[HANDLE].status, found[other].status) == ("starting", "succeeded")
+    wait = await asyncio.wait_for(engine.states([HANDLE, submit]), 60)
+    assert (wait[HANDLE].status, wait[submit].status) == ("starting", "succeeded")

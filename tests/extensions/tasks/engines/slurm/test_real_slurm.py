@@ -51,9 +51,9 @@ async def engine(config: SlurmConfig) -> AsyncIterator[SlurmEngine]:
 
 
 async def until_state(engine: SlurmEngine, handle: str, *statuses: str) -> Observed:
-    while (found := (await engine.states([handle]))[handle]).status not in statuses:
+    while (state := (await engine.states([handle]))[handle]).status not in statuses:
         await SystemClock().sleep(0.1)
-    return found
+    return state
 
 
 async def test_a_task_runs_with_its_arguments_and_its_exit_code_and_output_arrive(engine: SlurmEngine) -> None:

@@ -126,7 +126,7 @@ def test_the_script_passes_arguments_as_they_are_and_only_one_job_runs_it(tmp_pa
         environment = {"SLURM_JOB_ID": job, "PATH": "/usr/bin:/bin"}
         return subprocess.run(["/bin/sh", "-c", text], capture_output=True, text=True, env=environment, check=False)
 
-    assert run("7").stdout == "".join(f"{one}|" for one in arguments)
+    assert run("7").stdout == "".join(f"{argument}|" for argument in arguments)
     again = run("8")
     assert (again.stdout, again.returncode) == ("", 125)
     assert (tmp_path / "t1.exit").read_text("utf-8") == "0\n"

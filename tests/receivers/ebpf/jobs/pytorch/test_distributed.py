@@ -30,8 +30,11 @@ def test_waits_for_other_ranks_are_emitted_and_exceptions_pass(watch: Watch, pyt
         for rank in ranks:
             rank.say()
         assert [rank.process.wait() for rank in ranks] == [0, 0], "the job is unharmed"
-    resources = [attributes_of(one.resource) for one in batch.spans.resource_spans]
-    known = {one["process_pid"]: (one.get("zernel_rank"), one.get("zernel_world_size")) for one in resources}
+    resources = [attributes_of(resource_span.resource) for resource_span in batch.spans.resource_spans]
+    known = {
+        resource["process_pid"]: (resource.get("zernel_rank"), resource.get("zernel_world_size"))
+        for resource in resources
+    }
     assert [known[rank.pid] for rank in ranks] == [(0, 2), (1, 2)], "the environment does not have them"
     spans = spans_of(batch, ranks[0].pid)
     backwards = named(spans, "backward", "backward")

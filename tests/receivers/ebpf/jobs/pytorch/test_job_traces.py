@@ -52,12 +52,12 @@ def traces(python: str, tmp_path_factory: pytest.TempPathFactory) -> Traces:
         job = stack.enter_context(subprocess.Popen([python, *TORCHRUN, SCRIPT, folder]))
         stack.callback((folder / "end").touch)
         read_until((folder / "started").exists, collectors[:2])
-        read_until(lambda: all(updates_in(one) >= EARLY * RANKS for one in collectors[:2]), collectors[:2])
+        read_until(lambda: all(updates_in(collector) >= EARLY * RANKS for collector in collectors[:2]), collectors[:2])
         collectors[2].attach()
-        read_until(lambda: all(updates_in(one) >= FEWEST * RANKS for one in collectors), collectors)
+        read_until(lambda: all(updates_in(collector) >= FEWEST * RANKS for collector in collectors), collectors)
         (folder / "end").touch()
         assert job.wait() == 0
-        return Traces(*(job_traces_of(one.read()) for one in collectors))
+        return Traces(*(job_traces_of(collector.read()) for collector in collectors))
 
 
 def pytorch(python: str) -> AbstractContextManager[Talker]:

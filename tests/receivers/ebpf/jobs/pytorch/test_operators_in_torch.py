@@ -107,7 +107,7 @@ def test_rollouts_are_merged_and_no_region_is_lost(watch: Watch, trainer: Talker
     ran = done(watch, trainer, "rollout")
     runs = [one for one in map(attributes_of, ran.spans) if one.get("zernel_grad") is False]
     actions = 50 * ran.made.count("forward")
-    each = sum(int(str(one["zernel_operators_count"])) for one in runs) / actions
+    each = sum(int(str(run["zernel_operators_count"])) for run in runs) / actions
     assert each in (2, 3), "a product and a sample; before PyTorch 2.6 the product calls another operator"
     assert len(runs) < 25 * ran.made.count("forward")
 

@@ -83,7 +83,7 @@ def test_an_exception_in_backward_reaches_the_job(training: Training) -> None:
 def test_scopes_are_in_their_phases_and_follow_each_other(training: Training) -> None:
     batch, _, pid = training
     attributes = [attributes_of(span) for span in scopes_of(batch, pid)]
-    phases = {one["zernel_interval"]: one["zernel_phase"] for one in attributes}
+    phases = {attribute["zernel_interval"]: attribute["zernel_phase"] for attribute in attributes}
     assert phases == {
         "data_loading": "data_loading",
         "user": "gpu_compute",
@@ -98,8 +98,8 @@ def test_scopes_are_in_their_phases_and_follow_each_other(training: Training) ->
 
 def test_the_resource_identifies_the_process(training: Training) -> None:
     batch, _, pid = training
-    resources = [attributes_of(one.resource) for one in batch.spans.resource_spans]
-    attributes = [one for one in resources if one["process_pid"] == pid][-1]
+    resources = [attributes_of(resource_span.resource) for resource_span in batch.spans.resource_spans]
+    attributes = [resource for resource in resources if resource["process_pid"] == pid][-1]
     assert str(attributes["process_executable_name"]).startswith("python")
     assert {"host_name", "process_creation_time"} <= set(attributes)
 

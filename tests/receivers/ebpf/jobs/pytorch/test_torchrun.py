@@ -34,8 +34,8 @@ def job(python: str, tmp_path_factory: pytest.TempPathFactory) -> Job:
 
 
 def resource_of(batch: Batch, pid: int) -> dict[str, Any]:
-    resources = [attributes_of(one.resource) for one in batch.spans.resource_spans]
-    (mine,) = [one for one in resources if one["process_pid"] == pid]
+    resources = [attributes_of(resource_span.resource) for resource_span in batch.spans.resource_spans]
+    (mine,) = [resource for resource in resources if resource["process_pid"] == pid]
     return mine
 
 
@@ -61,7 +61,7 @@ def test_every_step_of_every_rank_is_emitted(job: Job) -> None:
 
 def test_a_worker_has_no_spans_but_counts_for_its_trainer(job: Job) -> None:
     batch, ranks, _ = job
-    pids = {attributes_of(one.resource)["process_pid"] for one in batch.spans.resource_spans}
+    pids = {attributes_of(resource_span.resource)["process_pid"] for resource_span in batch.spans.resource_spans}
     for rank in ranks:
         assert rank["worker"] not in pids
         assert numbers(batch, "zernel.dataloader.workers", process_pid=rank["pid"])

@@ -55,7 +55,7 @@ def _own_python() -> str | None:
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(one, marks=[] if one in (OWN, OLD) else [pytest.mark.soak]) for one in versions()],
+    params=[pytest.param(version, marks=[] if version in (OWN, OLD) else [pytest.mark.soak]) for version in versions()],
 )
 def python(request: pytest.FixtureRequest) -> str:
     """Each interpreter with PyTorch in turn. Versions other than OWN and OLD are for `make soak`."""

@@ -204,10 +204,10 @@ def keras() -> None:
         loss_of(transformer).backward()
         with torch.no_grad():
             parameters = list(transformer.parameters())
-            gradients = [one.grad for one in parameters]
+            gradients = [parameter.grad for parameter in parameters]
             torch._foreach_add_(parameters, gradients, alpha=-0.01)
-            for one in parameters:
-                one.grad = None
+            for parameter in parameters:
+                parameter.grad = None
             computes(0.012)
         note(FORWARD, BACKWARD, UPDATE)
 
