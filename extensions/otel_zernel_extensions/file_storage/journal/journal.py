@@ -47,7 +47,7 @@ class FileJournal(Journal):
         clock: Clock,
         name: str,
     ) -> None:
-        """Use `open`. `found` has the stored records by sequence, oldest first. `name` is that of the thread."""
+        """Use `open`. `stored` has the stored records by sequence, oldest first. `name` is that of the thread."""
         self.damage = damage
         self._found = stored
         self._writer = writer

@@ -98,7 +98,7 @@ def encoded_exemplars(exemplars: Iterable[bytes]) -> bytes:
 
 
 def encode_metric_of(output: Output, name: str, sample: PercentileSeries, points: Iterable[bytes]) -> bytes:
-    """An encoded Metric with these points: a cumulative histogram or a summary. `one` is any of its series."""
+    """An encoded Metric with these points: a cumulative histogram or a summary. `sample` is any of its series."""
     descriptor = Descriptor(name, sample.stream.unit, _KINDS[output], sample.stream.description)
     return encode_metric(descriptor, b"".join(delimited(1, point) for point in points))
 

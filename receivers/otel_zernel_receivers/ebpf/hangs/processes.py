@@ -265,7 +265,7 @@ class ProcessReader:
         return False
 
     def _living_ranks(self, rank_folder: ProcessFolder, job: "_Job", deadline: float) -> int:
-        """The number of live ranks of the job of `one`, whichever process started them; 0 if it is not known."""
+        """The number of live ranks of the job, whichever process started them; 0 if it is not known."""
         now = self._monotonic()
         counted, living = self._living.get(job, (-_LOOKS_FOR_RANKS, 0))
         if now - counted < _LOOKS_FOR_RANKS:
