@@ -32,8 +32,9 @@ from otel_zernel_receivers.csv.parsing.rows import Dialect
 from otel_zernel_receivers.csv.reader import CsvFileReader
 
 for block in CsvFileReader([DcgmLayout()], True, ",", 10_000, threading.Event()).read("{COPY}"):
-    rows = parse_block(block.lines, block.plan, Dialect())
-    print(None if rows is None else len(rows))
+    for part in block.parts:
+        rows = parse_block(part.lines, part.header.plan, Dialect())
+        print(None if rows is None else len(rows))
 """
 UNCHANGED = ("zernel.cuda.launch.latency", "zernel.distributed.sync.wait")
 """Metrics of the recording whose names and values the layout leaves as they are: 2,816 of 3,968 rows."""
