@@ -1,5 +1,6 @@
 """On machines and in containers that forbid part of eBPF, the receiver reports the cause and what to do."""
 
+import os
 import platform
 import re
 import subprocess
@@ -92,6 +93,13 @@ def test_cap_sys_admin_suffices_for_perf_links_at_every_level_of_perf_event_para
     assert not little.returncode or "needs the capability CAP_SYS_ADMIN; this process lacks it" in little.stderr
     much = run_in(capabilities("sys_admin"), only(Mode.PERF))
     assert not much.returncode, f"perf_event_paranoid is {paranoid}: {much.stderr}"
+
+
+def test_the_capabilities_are_needed_even_if_unprivileged_bpf_is_allowed() -> None:
+    if os.getuid():
+        pytest.skip("needs root, to drop capabilities")
+    (finding,) = findings(run_in(capabilities(), DOCTOR).stdout, "attaching")
+    assert finding.startswith("eBPF needs the capabilities CAP_BPF and CAP_PERFMON; this process lacks CAP_BPF and ")
 
 
 def test_without_btf_nothing_works_and_the_finding_names_the_file(loadable: None) -> None:
