@@ -11,7 +11,7 @@ SHORT = tuple(
         "tables/test_lifecycle.py::test_the_last_counts_of_a_process_are_read_after_its_end",
         "tables/test_lifecycle.py::test_a_killed_process_gives_everything_back",
         "test_collector.py::test_a_killed_collector_leaves_nothing_behind_and_may_come_back",
-        "test_collector.py::test_few_capabilities_suffice",
+        "test_collector.py::test_few_capabilities_suffice_for_counts_and_samples",
     )
 )
 """`make test` runs these on one kernel: one or two minutes in an emulator."""

@@ -30,7 +30,7 @@ _COUNTING = (
 )
 _HARDENED = "tests/receivers/ebpf/kernel/test_hardened.py"
 _PERF = (f"{_HARDENED}::test_cap_sys_admin_suffices_for_perf_links_at_every_level_of_perf_event_paranoid",)
-_FEW_CAPABILITIES = ("tests/receivers/ebpf/test_collector.py::test_few_capabilities_suffice",)
+_FEW_CAPABILITIES = ("tests/receivers/ebpf/test_collector.py::test_few_capabilities_suffice_for_counts_and_samples",)
 _UNPRIVILEGED = (f"{_HARDENED}::test_the_capabilities_are_needed_even_if_unprivileged_bpf_is_allowed",)
 
 
