@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from otel_zernel.component import Logger
 from otel_zernel.text import one_line
 from otel_zernel_libraries.conditions.errors import ConditionFailed
 from otel_zernel_libraries.conditions.item import Item
@@ -20,9 +19,8 @@ class ErrorGuard:
     text: str
     """The condition or the statement."""
     mode: ErrorMode
-    logger: Logger
-    warning: str
-    """The line of the log, with places for the text and for the reason."""
+    warn: Callable[[str, ConditionFailed], None]
+    """Logs the text and the reason."""
     _warned: bool = field(default=False, init=False)
 
     def holds(self, test: Callable[[Item], bool], item: Item) -> bool:
@@ -34,5 +32,5 @@ class ErrorGuard:
                 raise ConditionFailed(f"{one_line(self.text)}: {failed}") from None
             if self.mode == "ignore" and not self._warned:
                 self._warned = True
-                self.logger.warning(self.warning, self.text, failed)
+                self.warn(self.text, failed)
             return False

@@ -32,8 +32,11 @@ def _conditions(config: FilterConfig, signal: Signal, services: Services) -> Ite
 
 def _guarded(condition: conditions.Condition, mode: conditions.ErrorMode, services: Services) -> Test:
     """A condition that is false where it cannot be evaluated, unless errors are to be raised."""
-    warning = "A condition does not fit some items, and does not drop them: %s: %s"
-    return partial(conditions.ErrorGuard(condition.text, mode, services.logger, warning).holds, condition.holds)
+
+    def warn(text: str, failed: conditions.ConditionFailed) -> None:
+        services.logger.warning("A condition does not fit some items, and does not drop them: %s: %s", text, failed)
+
+    return partial(conditions.ErrorGuard(condition.text, mode, warn).holds, condition.holds)
 
 
 def _selections(config: FilterConfig, signal: Signal) -> Iterator[tuple[conditions.Context, Test]]:

@@ -10,8 +10,6 @@ from otel_zernel_libraries.conditions import LAYOUTS, ConditionFailed, ErrorGuar
 from otel_zernel_processors.transform.config import StatementGroup, TransformConfig
 from otel_zernel_processors.transform.statements import CompiledStatement, compile_statement
 
-_WARNING = "A statement does not fit some items, and does not change them: %s: %s"
-
 
 @dataclass(frozen=True, slots=True)
 class GuardedStatement:
@@ -75,8 +73,12 @@ class TransformProcessor(Processor):
         for text in group.statements:
             statement = compile_statement(text, group.context, signal)
             conditions = [compile_condition(where, statement.context, signal).holds for where in group.conditions]
-            mode, logger = group.error_mode or self.config.error_mode, self.context.logger
-            yield GuardedStatement(statement, conditions, ErrorGuard(text, mode, logger, _WARNING))
+            mode = group.error_mode or self.config.error_mode
+            yield GuardedStatement(statement, conditions, ErrorGuard(text, mode, self._warn))
+
+    def _warn(self, text: str, failed: ConditionFailed) -> None:
+        message = "A statement does not fit some items, and does not change them: %s: %s"
+        self.context.logger.warning(message, text, failed)
 
 
 def _run(batch: Batch, signal: Signal, statements: Sequence[GuardedStatement]) -> None:

@@ -195,9 +195,10 @@ def test_the_python_frames_of_waits_are_found(loadable: None, standin: Standin) 
     with training_in_each_version(WAITING_JOB, str(standin.cudart)) as jobs:
         codes = list(map(int, answers_of(job.process for job in jobs.values())))
         for minor, waits in zip(jobs, waits_in(list(jobs.values()), codes), strict=True):
-            assert {of.state for of, _ in waits} == {ThreadState.TIMER}, minor
-            assert sum(count.samples for _, count in waits) == 3, minor
-            waited = sum(count.waited_ns for _, count in waits) / 1e9
+            assert {of.state for of, _ in waits} <= {ThreadState.TIMER, ThreadState.CPU_WAIT}, minor
+            timers = [count for of, count in waits if of.state is ThreadState.TIMER]
+            assert sum(count.samples for count in timers) == 3, minor
+            waited = sum(count.waited_ns for count in timers) / 1e9
             assert 0.59 < waited < 1.2, "a busy machine wakes a thread late"
         for minor, waits in zip(jobs, waits_in(list(jobs.values()), codes), strict=True):
             waited = sum(count.waited_ns for _, count in waits) / 1e9
