@@ -20,7 +20,7 @@ from otel_zernel_receivers.ebpf.probes.loading import LoadedProbes, load
 from otel_zernel_receivers.ebpf.tables.samples import Frames, SampledStack, StackCount
 from otel_zernel_receivers.ebpf.tables.tables import Limits, Tables
 from tests.receivers.ebpf.jobs.operator_runs import snapshots_of
-from tests.receivers.ebpf.sampler.pythons import installed
+from tests.receivers.ebpf.sampler.pythons import MINORS, installed, python_of
 from tests.receivers.ebpf.sampler.test_runtimes import runtime_of
 from tests.receivers.ebpf.standin import Standin
 from tests.receivers.ebpf.talking import Talker, talking
@@ -191,19 +191,19 @@ def frames_of(jobs: Sequence[Job]) -> list[Counter[Frames]]:
     return counts
 
 
-def test_the_python_frames_of_waits_are_found(loadable: None, standin: Standin) -> None:
-    with training_in_each_version(WAITING_JOB, str(standin.cudart)) as jobs:
-        codes = list(map(int, answers_of(job.process for job in jobs.values())))
-        for minor, waits in zip(jobs, waits_in(list(jobs.values()), codes), strict=True):
-            assert {of.state for of, _ in waits} <= {ThreadState.TIMER, ThreadState.CPU_WAIT}, minor
-            timers = [count for of, count in waits if of.state is ThreadState.TIMER]
-            assert sum(count.samples for count in timers) == 3, minor
-            waited = sum(count.waited_ns for count in timers) / 1e9
-            assert 0.59 < waited < 1.2, "a busy machine wakes a thread late"
-        for minor, waits in zip(jobs, waits_in(list(jobs.values()), codes), strict=True):
-            waited = sum(count.waited_ns for _, count in waits) / 1e9
-            assert waited > 500 * 0.001, minor
-            assert sum(count.samples for _, count in waits) <= 200 * waited * 1.5 + 21, "at most 200 stacks a second"
+@pytest.mark.parametrize("minor", MINORS)
+def test_the_python_frames_of_waits_are_found(loadable: None, standin: Standin, minor: int) -> None:
+    with training(python_of(minor), WAITING_JOB, str(standin.cudart)) as job:
+        code = int(job.process.ask())
+        (waits,) = waits_in([job], [code])
+        assert {of.state for of, _ in waits} == {ThreadState.TIMER}
+        assert sum(count.samples for _, count in waits) == 3
+        waited = sum(count.waited_ns for _, count in waits) / 1e9
+        assert 0.59 < waited < 1.2, "a busy machine wakes a thread late"
+        (waits,) = waits_in([job], [code])
+        waited = sum(count.waited_ns for _, count in waits) / 1e9
+        assert waited > 500 * 0.001
+        assert sum(count.samples for _, count in waits) <= 200 * waited * 1.5 + 21, "at most 200 stacks a second"
 
 
 def waits_in(jobs: Sequence[Job], codes: Iterable[int]) -> list[list[tuple[SampledStack, StackCount]]]:
