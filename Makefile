@@ -62,9 +62,8 @@ gpu-check: $(STAMP)
 docs: $(STAMP)
 	$(BIN)/python -m docs.catalogue
 	$(BIN)/python -m docs.gpu_tables
-	$(BIN)/python -m docs.metrics
 	$(BIN)/python -m docs.versions
-	$(BIN)/python -m docs.messages
+	$(BIN)/python -m docs.messages --update
 	$(BIN)/python -m docs.why_schema
 	$(BIN)/python -m docs.man_page
 	$(BIN)/python -m docs.terminal_session

@@ -1,10 +1,12 @@
-"""Writes the table of errors and warnings into docs/messages.md: `make docs`.
+"""The page of errors and warnings on the documentation site: `python -m docs.messages` prints it.
 
-The messages come from the source; the advice is written by hand into the page, and stays. A reworded message inherits
-the advice of the most similar old message. Mistakes in a configuration or a command line are not in the page: each of
-them names its place and says what to write. Nor is a message whose end says what to do.
+The messages come from the source, the advice from docs/messages.csv, which is written by hand. `make docs` adds new
+messages there, removes old ones, and gives a reworded message the advice of the most similar old one. Mistakes in a
+configuration or a command line are not in the page: each of them names its place and says what to write. Nor is a
+message whose end says what to do.
 """
 
+import csv
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,7 +18,7 @@ from docs import fences
 from docs.message_texts import Key, source_files
 from docs.message_texts import messages as every_message
 
-PAGE = Path(__file__).with_name("messages.md")
+ADVICE = Path(__file__).with_name("messages.csv")
 
 _OWN_ADVICE = {"configuration", "command line"}
 """Where a message needs no advice."""
@@ -27,10 +29,28 @@ _REMEDY = re.compile(
 """What follows in a message is what to do."""
 _SIMILAR = 0.7
 """The ratio of `difflib` from which on a new message counts as an old one reworded."""
-_HEADING = re.compile(r"^## (\S+)$", re.MULTILINE)
 _AND = "<br>"
 """Between messages of a component with the same advice."""
-_ROW = re.compile(r"^\| (`.*`) \| [a-z, ]+ \| (.*?) ?\|$", re.MULTILINE)
+_HEAD = """# Errors and warnings
+
+This page lists the errors and warnings of a collector that starts or runs, and what to do about each. `…` stands for a
+value. Messages that say what to do are not here, and neither are mistakes in a configuration or on a command line: they
+name their place. A message often ends with another one: `Dropped …: …` ends with the reason of the exporter.
+
+| where | what it means |
+|---|---|
+| command line | printed by a command, which ends with status 1 or 2 |
+| start | a component cannot start, so the collector ends with status 1 |
+| doctor | printed by `otel-zernel doctor` and marked `!!` |
+| disabled | a receiver, or the engine of tasks, cannot work now; it logs a warning, reports the problem in health, and tries again |
+| retried | an export failed; logged after `Export failed; retrying in … s` |
+| kept | the server takes no data until somebody corrects a setting; logged after `The server does not take the data, which are kept` |
+| dropped | an export failed permanently; logged after `Dropped`, and counted by `otelcol_exporter_send_failed_*` |
+| refused | a queue is full or memory is short; the receiver offers the batch again |
+| warning, error | a line of the log with that level |
+| reason | follows another message, such as `Cannot probe …: …` |
+
+"""  # noqa: E501
 
 
 def messages() -> dict[Key, str]:
@@ -39,31 +59,26 @@ def messages() -> dict[Key, str]:
     return {key: place for key, place in every.items() if place not in _OWN_ADVICE and not _REMEDY.search(key[1])}
 
 
-def advice(page: str) -> dict[Key, str]:
-    """The advice in the page, by message."""
-    found = {}
-    _, *sections = _HEADING.split(page)
-    for component, rows in zip(sections[::2], sections[1::2], strict=True):
-        for cell, text in _ROW.findall(rows):
-            found.update({(component, _plain(message)): text for message in cell.split(_AND)})
-    return found
+def advice() -> dict[Key, str]:
+    """The advice that is written by hand, by message."""
+    with ADVICE.open(encoding="utf-8", newline="") as file:
+        return {(row["component"], row["message"]): row["advice"] for row in csv.DictReader(file)}
 
 
-def written_into(page: str, places: Mapping[Key, str]) -> str:
-    """The page with these messages, the places where a user reads them, and its own advice."""
-    known = _inherited(advice(page), places)
-    return fences.written_into(page, "messages", "\n".join(_tables(places, known)))
+def page() -> str:
+    """The page of the site."""
+    return _HEAD + "\n".join(_tables(messages(), advice()))
 
 
-def _inherited(known: Mapping[Key, str], current: Iterable[Key]) -> dict[Key, str]:
+def inherited(known: Mapping[Key, str], current: Iterable[Key]) -> dict[Key, str]:
     """The advice on current messages. A new message gets that of a similar old message."""
-    found = {key: known[key] for key in current if key in known}
+    kept = {key: known[key] for key in current if key in known}
     for component, message in current:
-        old = [text for folder, text in known if folder == component and (folder, text) not in found]
+        old = [text for folder, text in known if folder == component and (folder, text) not in kept]
         similar = get_close_matches(message, old, 1, _SIMILAR)
-        if similar and (component, message) not in found:
-            found[component, message] = known[component, similar[0]]
-    return found
+        if similar and (component, message) not in kept:
+            kept[component, message] = known[component, similar[0]]
+    return kept
 
 
 def _tables(places: Mapping[Key, str], known: Mapping[Key, str]) -> Iterator[str]:
@@ -81,23 +96,23 @@ def _code(text: str) -> str:
     return f"`` {text} ``" if "`" in text else f"`{text}`"
 
 
-def _plain(code: str) -> str:
-    return (code[3:-3] if code.startswith("``") else code[1:-1]).replace(r"\|", "|")
-
-
-def main() -> int:
-    """Rewrites the page. Lists removed messages, and advice to check or to write. Returns 1 if advice is missing."""
-    before, places = PAGE.read_text("utf-8"), messages()
-    page = written_into(before, places)
-    PAGE.write_text(page, "utf-8")
-    known, old = advice(page), advice(before)
-    missing = [key for key in places if not known[key]]
-    inherited = [key for key in places if key not in old and known[key]]
-    work = {"removed": old.keys() - places.keys(), "check the advice": inherited, "write the advice": missing}
+def update() -> int:
+    """Rewrites the advice. Lists removed messages, and advice to check or to write. Returns 1 if advice is missing."""
+    places, old = messages(), advice()
+    known = inherited(old, places)
+    with ADVICE.open("w", encoding="utf-8", newline="") as file:
+        rows = csv.writer(file, lineterminator="\n")
+        rows.writerow(["component", "message", "advice"])
+        rows.writerows((*key, known.get(key, "")) for key in sorted(places))
+    missing = [key for key in places if not known.get(key)]
+    check = [key for key in places if key not in old and known.get(key)]
+    work = {"removed": old.keys() - places.keys(), "check the advice": check, "write the advice": missing}
     for verb, keys in work.items():
         sys.stdout.writelines(f"{verb}: {component}: {message}\n" for component, message in sorted(keys))
     return 1 if missing else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    if sys.argv[1:] == ["--update"]:
+        sys.exit(update())
+    sys.stdout.write(page())

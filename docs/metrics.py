@@ -1,9 +1,10 @@
-"""Writes docs/metrics.md: every metric that the collector and its components emit. `make docs` runs it.
+"""The page of metrics on the documentation site: `python -m docs.metrics` prints it.
 
 Each component lists its metrics in a module `declared`. This module finds all of them.
 """
 
 import importlib
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,12 +13,9 @@ from docs.fences import table
 from otel_zernel.component.declaration import DeclaredMetric
 
 ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs" / "metrics.md"
 ROOTS = (ROOT, *(ROOT / kind for kind in ("receivers", "processors", "exporters", "extensions", "commands")))
 
 _HEAD = """# Metrics
-
-Made by `make docs` from the tables in the code (`declared.py` of each component). Tests compare them with the code.
 
 Names are those of OpenTelemetry. On a Prometheus page, dots become underscores, and units and `_total` are added
 ([prometheus](../exporters/otel_zernel_exporters/prometheus/README.md)). On the page of own metrics (`:8888`), names
@@ -90,10 +88,5 @@ def _names(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
-def main() -> None:
-    """Updates the page in place."""
-    PAGE.write_text(page(), "utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    sys.stdout.write(page())

@@ -1,22 +1,35 @@
-"""Collects the pages of the documentation site: `make site`. The pages are the Markdown files of the repository."""
+"""Collects the pages of the documentation site: `make site`.
+
+The pages are the Markdown files of the repository, and pages that a module makes. A link to the module leads to its
+page. A README shows the sample to which it links.
+"""
 
 import re
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
+from docs import messages, metrics
+
 ROOT = Path(__file__).parents[1]
+MADE: Mapping[Path, Callable[[], str]] = {
+    ROOT / "docs/messages.py": messages.page,
+    ROOT / "docs/metrics.py": metrics.page,
+}
+"""The modules that make a page, which stands beside them."""
 _LEFT_OUT = frozenset({"build", "dist", "tests"})
 _LINK = re.compile(r"\]\((?!https?://|#)([^)#\s]+)(#[^)\s]*)?\)")
+_SAMPLE = re.compile(r"^.*\]\(sample\.yaml\)(?:.|\n(?!\n))*\n", re.MULTILINE)
+"""The paragraph with the link to a sample."""
 
 
 def pages() -> list[Path]:
-    """The Markdown files of the repository, without those of tests."""
+    """The Markdown files of the repository, without those of tests, and the pages that modules make."""
     folders = [path for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith(".")]
     inside = [page for folder in folders if folder.name not in _LEFT_OUT for page in folder.rglob("*.md")]
-    return sorted([*ROOT.glob("*.md"), *inside])
+    return sorted([*ROOT.glob("*.md"), *inside, *(module.with_suffix(".md") for module in MADE)])
 
 
 def collect(target: Path, first: Iterable[Path]) -> None:
@@ -30,7 +43,7 @@ def collect(target: Path, first: Iterable[Path]) -> None:
         if source.suffix != ".md":
             shutil.copyfile(source, copy)
             continue
-        text = source.read_text("utf-8")
+        text = _text(source)
         copy.write_text(_LINK.sub(partial(_link, source), text), "utf-8")
         for link in _LINK.finditer(text):
             named = _named(source, link[1])
@@ -39,16 +52,31 @@ def collect(target: Path, first: Iterable[Path]) -> None:
                 waiting.append(named)
 
 
+def _text(page: Path) -> str:
+    """The Markdown of a page, with the sample of its component."""
+    module, sample = page.with_suffix(".py"), page.with_name("sample.yaml")
+    text = MADE[module]() if module in MADE else page.read_text("utf-8")
+    if not sample.is_file():
+        return text
+    block = f"\n```yaml\n{sample.read_text('utf-8').strip()}\n```\n"
+    return _SAMPLE.sub(lambda paragraph: paragraph[0] + block, text, count=1)
+
+
 def _named(page: Path, link: str) -> Path | None:
-    """The file behind a link; None for a folder without a README."""
+    """The file behind a link, or the page that it makes; None for a folder without a README."""
     path = (page.parent / link).resolve()
+    if path in MADE:
+        return path.with_suffix(".md")
     if path.is_dir():
         path /= "README.md"
     return path if path.is_file() else None
 
 
 def _link(page: Path, link: re.Match[str]) -> str:
-    if (page.parent / link[1]).is_dir():
+    path = page.parent / link[1]
+    if path.resolve() in MADE:
+        return f"]({link[1].removesuffix('.py')}.md{link[2] or ''})"
+    if path.is_dir():
         return f"]({link[1].rstrip('/')}/README.md{link[2] or ''})" if _named(page, link[1]) else "]"
     return link[0]
 

@@ -1,6 +1,6 @@
 """The declaration of metrics. A component lists all its metrics in a module `declared`.
 
-docs/metrics.md is made of these lists, and tests compare them with the metrics that the code emits.
+The page of metrics is made of these lists, and tests compare them with the metrics that the code emits.
 """
 
 from dataclasses import dataclass

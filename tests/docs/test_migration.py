@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from docs import metrics as page
 from otel_zernel.component import Kind
 from otel_zernel.registry import Registry
 from otel_zernel_libraries.training.words import DELAYS, PHASE_WORDS, THROTTLE_NAMES, VERDICT_WORDS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/migration.md").read_text("utf-8")
-METRICS = (ROOT / "docs/metrics.md").read_text("utf-8")
+METRICS = page.page()
 KINDS: dict[str, Kind] = {"resource": "processors", "percentiles": "processors", "prometheus": "exporters"}
 
 

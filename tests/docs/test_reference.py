@@ -92,7 +92,7 @@ def test_its_own_metrics_exist() -> None:
 
 
 async def test_every_metric_on_the_page_of_a_real_collector_is_documented(tmp_path: Path, unused_tcp_port: int) -> None:
-    """A run with a bad row, a filter, a limiter and a queue. docs/metrics.md has each of them."""
+    """A run with a bad row, a filter, a limiter and a queue. The page of metrics has each of them."""
     (tmp_path / "in.csv").write_text("timestamp,uuid,power.draw [W]\n2026/01/01 00:00:00,GPU-1,5 W\nbad\n")
     settings = {
         "receivers": {"csv": {"files": [str(tmp_path / "in.csv")], "follow": True}},

@@ -154,7 +154,13 @@ def options_of(sources: Path) -> set[tuple[str, str]]:
 
 
 def metrics_of(sources: Path) -> set[tuple[str, str]]:
-    names = re.findall(r"^\| `([a-z][\w.]+)` \|", (sources / "docs/metrics.md").read_text("utf-8"), re.MULTILINE)
+    page, command = sources / "docs/metrics.md", [sys.executable, "-m", "docs.metrics"]
+    if page.exists():
+        text = page.read_text("utf-8")
+    else:
+        environ = Release("", sources).environ
+        text = subprocess.run(command, cwd=sources, env=environ, capture_output=True, text=True, check=True).stdout
+    names = re.findall(r"^\| `([a-z][\w.]+)` \|", text, re.MULTILINE)
     assert len(names) > 300
     return {("", name) for name in names}
 

@@ -16,7 +16,7 @@ def _known(name: str) -> str:
     if name in METRICS:
         return name
     near = get_close_matches(name, METRICS, 1)
-    hint = f"did you mean {near[0]}?" if near else "docs/metrics.md lists all metrics"
+    hint = f"did you mean {near[0]}?" if near else "the page Metrics of the documentation lists all metrics"
     raise ValueError(f"there is no metric {name!r}; {hint}")
 
 

@@ -1,4 +1,4 @@
-"""Every metric is declared with its unit and attributes, which docs/metrics.md shows."""
+"""Every metric is declared with its unit and attributes, which the page of metrics shows."""
 
 from collections.abc import Iterator
 

@@ -27,7 +27,7 @@ def test_the_nearest_name_is_suggested_and_every_mistake_is_listed() -> None:
         NvmlConfig.model_validate({"metrics": {"hw.pwr": {"enabled": True}, "hw.energy": True, "x": {}}})
     message = str(raised.value)
     assert "there is no metric 'hw.pwr'; did you mean hw.power?" in message
-    assert "there is no metric 'x'; docs/metrics.md lists all metrics" in message
+    assert "there is no metric 'x'; the page Metrics of the documentation lists all metrics" in message
     assert "metrics.`hw.energy`" in message
 
 
