@@ -1,4 +1,4 @@
-"""The steps of the ranks, as spans in the form of docs/spans.md.
+"""The steps of the ranks, as spans in the form of docs/development/spans.md.
 
 All ranks compute, and wait for the last one at the end of each backward pass. One rank is slower than the others. Every
 100 steps, the data is late for 20 steps.

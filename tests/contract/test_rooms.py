@@ -1,7 +1,7 @@
 """The order of the rooms: imports run downwards, no component imports another, and no imports form a circle.
 
-docs/architecture.md has the picture. Imports for types only count like any other. Classes have few public methods,
-and files few imports: both measure how much a reader has to know at once.
+docs/development/architecture.md has the picture. Imports for types only count like any other. Classes have few public
+methods, and files few imports: both measure how much a reader has to know at once.
 """
 
 import ast

@@ -1,4 +1,4 @@
-"""docs/architecture.md names every room of the core and of the libraries, in the order in which imports run."""
+"""docs/development/architecture.md names every room of the core and the libraries, in the order of imports."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from tests.contract.test_rooms import HOUSES
 
 ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / "docs/architecture.md").read_text("utf-8")
+TEXT = (ROOT / "docs/development/architecture.md").read_text("utf-8")
 CORE = ROOT / "otel_zernel"
 LIBRARIES = ROOT / "libraries/otel_zernel_libraries"
 

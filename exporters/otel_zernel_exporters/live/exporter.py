@@ -80,7 +80,8 @@ class LiveExporter(Exporter, LiveSource):
                 self.context.drop(count, reason)
                 if reason == "malformed_span" and (due := self._malformed.add(count)):
                     self.context.logger.warning(
-                        "Dropped malformed spans (%d): %s is missing, or its type is not as in docs/spans.md",
+                        "Dropped malformed spans (%d): %s is missing, or its type is not as in "
+                        "docs/development/spans.md",
                         due,
                         self._state.malformed,
                     )

@@ -1,6 +1,6 @@
 """The spans of a training process that a receiver emits and `phases` reads.
 
-Each class is one kind of span in docs/spans.md, and writes and reads it. Times are ns since 1970.
+Each class is one kind of span in docs/development/spans.md, and writes and reads it. Times are ns since 1970.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from otel_zernel_libraries.training.span_attributes import MalformedSpan, SpanAt
 ThreadKind = Literal["data_loading", "optimizer", "zero_grad", "backward", "ddp", "user", "sync"]
 """The values of `zernel.interval` of scopes and waits."""
 OperatorKind = Literal["model", "update", "loss", "batch", "noise", "in_place"]
-"""The values of `zernel.operators.kind`; docs/spans.md defines them."""
+"""The values of `zernel.operators.kind`; docs/development/spans.md defines them."""
 THREAD_KINDS: Final = frozenset(get_args(ThreadKind))
 _MOST_EDGES: Final = 64
 """Edges of parts in one run; more are ignored."""
@@ -194,7 +194,7 @@ class OperatorsSpan(NamedTuple):
     operator_kind: str
     """An `OperatorKind`. A newer receiver may know more."""
     ending: str
-    """`operator`, `region` or `next`: see docs/spans.md."""
+    """`operator`, `region` or `next`: see docs/development/spans.md."""
     grad: bool
     """Whether gradients are on."""
     phase: str = ""

@@ -1,4 +1,4 @@
-"""The values of attributes that `phases` and the receivers of GPUs share (docs/spans.md)."""
+"""The values of attributes that `phases` and the receivers of GPUs share (docs/development/spans.md)."""
 
 from collections.abc import Collection, Mapping
 from typing import Final

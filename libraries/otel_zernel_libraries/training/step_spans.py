@@ -1,7 +1,7 @@
 """The spans of steps that `phases` emits, and that `why`, `live` and `watch` read.
 
-Each class is one kind of span in docs/spans.md, and writes and reads it. Times are ns since 1970. Ids are the writer's.
-Only spans of the instrumentation scope `SCOPE_NAME` are of these kinds.
+Each class is one kind of span in docs/development/spans.md, and writes and reads it. Times are ns since 1970. Ids are
+the writer's. Only spans of the instrumentation scope `SCOPE_NAME` are of these kinds.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,7 @@
 """The words for phases, details, verdicts, marks and causes. Every view has them from here.
 
-The keys are the values of attributes, such as `zernel.phase` (docs/spans.md). They never change; the words may.
+The keys are the values of attributes, such as `zernel.phase` (docs/development/spans.md). They never change; the words
+may.
 """
 
 from collections.abc import Iterable

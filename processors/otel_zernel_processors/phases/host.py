@@ -127,7 +127,7 @@ class Host:
             self._context.drop(count, "malformed_span")
             if due := self._malformed.add(attribute, count):
                 self._context.logger.warning(
-                    "Dropped malformed spans (%d): %s is missing, or its type is not as in docs/spans.md",
+                    "Dropped malformed spans (%d): %s is missing, or its type is not as in docs/development/spans.md",
                     due,
                     attribute,
                 )

@@ -78,7 +78,7 @@ class TrainingProcess:
         self.has_new_verdict = False
         """Whether the last report changed the verdict, if it trains alone."""
         self.missing_marks: frozenset[str] = frozenset()
-        """The marks that its PyTorch does not have; docs/spans.md lists them."""
+        """The marks that its PyTorch does not have; docs/development/spans.md lists them."""
         self._idle_ns, self._window_ns = ns(config.idle_timeout), ns(config.window)
         self._latest = LatestAnswer(self._window_ns)
         self._drop = context.drop

@@ -1,4 +1,4 @@
-"""The rules of both specifications for senders that no other test here shows. compliance.md has all rules and tests."""
+"""The rules of both specifications for senders that no other test shows; docs/development/remote_write.md has all."""
 
 import ast
 import math
@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from starlette.responses import Response
 
-import otel_zernel_exporters.prometheusremotewrite
 from otel_zernel.batch import Batch
 from otel_zernel.errors import Correctable
 from otel_zernel_exporters.prometheusremotewrite.protocol.series import STALE
@@ -19,7 +18,7 @@ from tests.exporters.prometheusremotewrite.receiver import WriteReceiver
 from tests.otlp import NOW, SECOND, data, exponential, gauge, histogram, number, summary, total
 
 ROOT = Path(__file__).parents[3]
-RULES = Path(otel_zernel_exporters.prometheusremotewrite.__file__).with_name("compliance.md")
+RULES = Path(__file__).parents[3] / "docs/development/remote_write.md"
 VERSIONS = pytest.mark.parametrize("config", [{}, V1], ids=["2.0", "1.0"])
 WRITTEN = "X-Prometheus-Remote-Write-Samples-Written"
 

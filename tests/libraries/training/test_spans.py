@@ -1,4 +1,4 @@
-"""The spans of docs/spans.md: what is written is read, and a span that lacks an attribute is an error."""
+"""The spans of docs/development/spans.md: what is written is read, and a span that lacks an attribute is an error."""
 
 import math
 import re
@@ -43,7 +43,7 @@ from otel_zernel_libraries.training.step_spans import (
     step_of,
 )
 
-PAGE = Path(__file__).parents[3] / "docs" / "spans.md"
+PAGE = Path(__file__).parents[3] / "docs" / "development" / "spans.md"
 AnySpan = IntervalSpan | StepSpan | MergedStepsSpan | SegmentSpan | JobStepSpan
 
 TEXT = st.text(min_size=1, max_size=20)
@@ -276,7 +276,7 @@ ANY_PHASE = re.compile(rf"({'|'.join(PHASES)})$")
 
 @cache
 def on_the_page() -> dict[str, tuple[set[str], set[str]]]:
-    """By kind of span: the attributes that all spans have, and those that some have, by the tables of docs/spans.md."""
+    """By kind of span: the attributes that all spans have, and those that some have, by the tables of the page."""
     attributes: dict[str, tuple[set[str], set[str]]] = {}
     for line in PAGE.read_text("utf-8").splitlines():
         match line.strip("|").split("|"):

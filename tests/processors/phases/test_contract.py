@@ -1,4 +1,4 @@
-"""The contract of docs/spans.md: any receiver can feed the processor."""
+"""The contract of docs/development/spans.md: any receiver can feed the processor."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache

@@ -1,4 +1,4 @@
-"""A training process for the tests: spans in the form of docs/spans.md."""
+"""A training process for the tests: spans in the form of docs/development/spans.md."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field

@@ -12,7 +12,8 @@ from otel_zernel_receivers.ebpf.emit.declared import METRICS
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import Loss
 from otel_zernel_receivers.ebpf.processes.scanner import Reason
 
-TEXT = (Path(families.__file__).parents[1] / "README.md").read_text("utf-8")
+FOLDER = Path(families.__file__).parents[1]
+TEXT = (FOLDER / "README.md").read_text("utf-8")
 
 
 def test_every_metric_is_declared_as_it_is_emitted() -> None:
@@ -28,13 +29,15 @@ def test_every_metric_that_the_readme_names_is_declared() -> None:
     assert named - METRICS.keys() - set().union(*(metric.attributes for metric in METRICS.values())) == set()
 
 
-def test_each_configuration_is_valid_and_the_full_one_has_the_defaults() -> None:
-    blocks = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)]
-    configs = [block["ebpf"] for block in blocks if "ebpf" in block]
-    full = max(configs, key=len)
+def test_the_sample_has_the_defaults() -> None:
+    full = yaml.safe_load(FOLDER.joinpath("sample.yaml").read_text("utf-8"))["ebpf"]
     assert set(full) == set(EbpfConfig.model_fields)
     assert EbpfConfig.model_validate(full) == EbpfConfig()
-    for config in configs:
+
+
+def test_each_configuration_of_the_readme_is_valid() -> None:
+    blocks = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)]
+    for config in [block["ebpf"] for block in blocks if "ebpf" in block]:
         EbpfConfig.model_validate(config)
 
 

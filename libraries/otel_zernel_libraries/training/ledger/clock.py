@@ -19,7 +19,7 @@ _CPU_WAIT: Final = STATES.index(Activity.CPU_WAIT)
 _WAITS: Final = tuple(STATES.index(activity) for activity in WAITS)
 _OF_PROBES: Final = (Activity.OPERATOR, Activity.PYTHON, Activity.NATIVE)
 _EDGE_NS: Final = 10_000
-"""A snapshot may be taken so long before or after the edge of its span (docs/spans.md)."""
+"""A snapshot may be taken so long before or after the edge of its span (docs/development/spans.md)."""
 TimedSnapshot = tuple[int, Snapshot]
 """A snapshot with its time in ns since 1970."""
 

@@ -1,7 +1,7 @@
 """A snapshot has the counters of a thread at a mark. The difference of two says what the thread did meanwhile.
 
-A span of a training thread carries the snapshots of its begin and its end (docs/spans.md). Their bytes are those of the
-C struct `snapshot` in bpf/, so the ebpf receiver copies them and computes nothing.
+A span of a training thread carries the snapshots of its begin and its end (docs/development/spans.md). Their bytes are
+those of the C struct `snapshot` in bpf/, so the ebpf receiver copies them and computes nothing.
 """
 
 import struct

@@ -210,7 +210,7 @@ class SeenProcess:
     """Its stacks by position, if `phases` emits them."""
     verdict: str = ""
     missing_marks: set[str] = field(default_factory=set)
-    """The values of `zernel.mark` in docs/spans.md."""
+    """The values of `zernel.mark` in docs/development/spans.md."""
     has_sampled_operators: bool = False
     """Whether probes took more than `max_overhead`, so that some operators were not seen."""
 

@@ -90,7 +90,7 @@ class TrainingEntities:
                 self.touched = now
 
     def refuse_malformed(self, error: MalformedSpan) -> None:
-        """Counts a span or a record that is not as in docs/spans.md."""
+        """Counts a span or a record that is not as in docs/development/spans.md."""
         self.malformed = str(error)
         self.refuse("malformed_span")
 

@@ -25,7 +25,7 @@ KERNEL = frozenset(
         semconv.CUDA_MEMORY_USED,
     }
 )
-"""Signals of processes that the kernel counts; docs/spans.md defines them."""
+"""Signals of processes that the kernel counts; docs/development/spans.md defines them."""
 NVML = frozenset({semconv.GPU_PROCESS_UTILIZATION, semconv.GPU_PROCESS_MEMORY_USAGE})
 """Signals of processes that NVML reports."""
 CLOCKS = frozenset({semconv.GPU_CLOCK, semconv.GPU_CLOCK_LIMIT, semconv.GPU_THROTTLE_ACTIVE})
@@ -45,7 +45,7 @@ LOSSES = semconv.EBPF_LOST_EVENTS
 READING = semconv.READING_SEQUENCE
 """One point comes with every reading of the receiver's counters."""
 MISSING_MARKS = semconv.EBPF_MISSING_MARKS
-"""Functions that phases are made of and that a process's PyTorch does not have; docs/spans.md lists them."""
+"""Functions that phases need and a process's PyTorch does not have; docs/development/spans.md lists them."""
 FACTS = frozenset(
     {
         semconv.DATALOADER_WORKERS,

@@ -1,4 +1,4 @@
-"""Reads the intervals of threads from spans in the form of docs/spans.md."""
+"""Reads the intervals of threads from spans in the form of docs/development/spans.md."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ RunKind = Literal["forward", "inference", "update"]
 """The kinds of a run of operators (`zernel.interval` is `operators`): with gradients, without them, and an optimizer's
 arithmetic without its scope."""
 KINDS = THREAD_KINDS | {COLLECTIVE}
-"""The values of `zernel.interval` that make up steps, besides `operators`; docs/spans.md defines them."""
+"""The values of `zernel.interval` that make up steps, besides `operators`; docs/development/spans.md defines them."""
 RUNS = frozenset(get_args(RunKind))
 
 WORK = frozenset({"backward", "optimizer"})

@@ -26,7 +26,7 @@ STATES = {
     "on_cpu": PhaseDetail("unknown", "host"),
     "descheduled": PhaseDetail("unknown", "descheduled"),
 }
-"""The meaning of each `zernel.thread.state`. docs/spans.md defines the states."""
+"""The meaning of each `zernel.thread.state`. docs/development/spans.md defines the states."""
 CALLS = frozenset({"gpu_wait", "launch", "collective", "copy"})
 """The states in calls. While calls are sampled, the other states include calls that were not seen."""
 SAMPLED = PhaseDetail("unknown", "sampled")

@@ -1,4 +1,4 @@
-"""Events of the kernel as encoded spans; docs/spans.md is the contract.
+"""Events of the kernel as encoded spans; docs/development/spans.md is the contract.
 
 Training jobs make thousands of events a second. Therefore only the parts that differ from span to span are encoded each
 time. Field numbers are those of opentelemetry/proto/trace/v1/trace.proto.

@@ -8,7 +8,7 @@ from otel_zernel_receivers.ebpf.probes.catalogue import Probe
 
 
 class Mark(StrEnum):
-    """A group of functions that a library may lack: the attribute `zernel.mark` in docs/spans.md."""
+    """A group of functions that a library may lack: the attribute `zernel.mark` in docs/development/spans.md."""
 
     SCOPES = "scopes"
     BACKWARD = "backward"
