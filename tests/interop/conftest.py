@@ -30,10 +30,15 @@ def find_peer(program: str) -> Path:
     return Path(which)
 
 
+def peer_folder(name: str) -> Path:
+    """The folder in which `make` keeps a peer outside the checkout."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "otel-zernel" / "peers" / name
+
+
 def installed_peer(folder: str, name: str, target: str = "peers") -> Path:
     """The folder of a peer that `make` keeps outside the checkout. Without it, the test is skipped or fails."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    found = cache / "otel-zernel" / "peers" / folder
+    found = peer_folder(folder)
     if not (found / ".installed").exists():
         miss(f"{name} is missing: `make {target}` installs it in {found}")
     return found

@@ -1,4 +1,4 @@
-"""The versions of Python on this machine: on the PATH, or installed by pyenv."""
+"""The versions of Python on this machine: on the PATH, or installed by pyenv or by install-newest-python.sh."""
 
 import functools
 import shutil
@@ -6,6 +6,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
+from tests.interop.conftest import peer_folder
 
 MINORS = (9, 10, 11, 12, 13, 14)
 """The supported versions 3.x."""
@@ -27,9 +29,13 @@ def installed() -> dict[int, str]:
 @functools.cache
 def _find(minor: int) -> str | None:
     versions = _pyenv_root() / "versions"
-    candidates = [shutil.which(f"python3.{minor}"), *map(str, versions.glob(f"3.{minor}.*/bin/python3"))]
+    candidates = [
+        f"python3.{minor}",
+        *map(str, versions.glob(f"3.{minor}.*/bin/python3")),
+        str(peer_folder(f"python-3.{minor}") / "usr/bin" / f"python3.{minor}"),
+    ]
     check = f"import sys; assert sys.version_info[:2] == (3, {minor})"
-    for python in filter(None, candidates):
+    for python in filter(None, map(shutil.which, candidates)):
         if not subprocess.run([python, "-c", check], check=False, capture_output=True).returncode:
             return python
     return None
