@@ -3,7 +3,7 @@
 A job hangs if none of its ranks makes a mark, computes, or transfers data, and either
 
 - it is late by 10 s: its latest step is longer ago than 5 s, or 10 times the p90 of its steps, and 10 s more; or
-- it is late, ranks wait in a collective, and another rank is blocked elsewhere; or
+- it is late, ranks wait in a collective, and another rank is blocked elsewhere; by 3 s if that one waits for data; or
 - something can never go on: different operations at one sequence number, a lock that its holder waits for, a rank
   that is dead or stopped while others wait.
 
@@ -37,8 +37,10 @@ _LEAST: Final = 5.0
 _TIMES_P90: Final = 10.0
 _PATIENCE: Final = 10.0
 """How late a job is, at least, before it hangs, if nothing proves that it can not go on."""
+_PATIENCE_WITH_PROOF: Final = 3.0
+"""The same if other ranks wait for one that is dead, or that has got no data since it is late."""
 _FOR_OTHERS: Final = 60.0
-"""The same if the rank that the others wait for waits itself for objects from elsewhere."""
+"""The same if the rank that the others wait for waits itself for objects from elsewhere, or is at its end."""
 _LONG: Final = 100.0
 """The same for waits that end alone, however long: a checkpoint, a sleep, a command, work of the GPU, other ranks that
 start."""
@@ -80,9 +82,9 @@ class _State(Enum):
     MOVES = auto()
     """It makes marks, computes or transfers data; or nothing is known about it."""
     RESTS = auto()
-    """It waits for a person, or is at its end."""
+    """It waits for a person."""
     SERVES = auto()
-    """It waits for objects from elsewhere."""
+    """It waits for objects from elsewhere, or is at its end."""
     WAITS = auto()
     """It is in a collective."""
     BLOCKED = auto()
@@ -177,7 +179,7 @@ def _judge(rank: Rank, *, is_alone: bool) -> _Judged:
     if loop is None or frames.is_compiling(loop.lines):
         return _Judged(rank, _State.MOVES)
     collective = None if is_alone else _collective(loop, threads.collectives, is_still=signs.looks_same_for >= _STILL)
-    if _is_idle(loop) or not (loop.lines or signs.steps or collective):
+    if _asks_a_person(loop) or not (loop.lines or signs.steps or collective):
         return _Judged(rank, _State.RESTS)
     if collective and collective.sequence and max(loop.seconds, signs.looks_same_for) < _STILL:
         return _Judged(rank, _State.MOVES)  # the collectives before it have ended
@@ -198,8 +200,8 @@ def _judge_blocked(rank: Rank, loop: ThreadNow, threads: Sequence[ThreadNow], ch
             if child.is_worker and (child.is_dead or child.is_stopped):
                 detail = f"its DataLoader worker {_end_of(child)}"
                 return _Judged(rank, _State.BLOCKED, None, loop, detail, is_certain=True)
-    joins = frames.joins(loop.lines)
-    is_served = frames.serves_others(loop.lines) or STANDARD_INPUT in loop.detail
+    joins, has_ended = frames.joins(loop.lines), frames.is_ending(loop.lines)
+    is_served = frames.serves_others(loop.lines) or STANDARD_INPUT in loop.detail or has_ended
     serves = is_served or (joins and any(frames.serves_others(each.lines) for each in threads))
     others = [thread for child in children if not child.is_stopped for thread in child.threads]
     if loop.activity is Activity.GIL:
@@ -214,6 +216,10 @@ def _judge_blocked(rank: Rank, loop: ThreadNow, threads: Sequence[ThreadNow], ch
     least = _STILL_IN_TRANSFER if loop.activity in _TRANSFERS else _STILL
     if rank.signs.waits_for < (_PATIENCE if serves else least):
         return moves
+    if has_ended:
+        thread = _busy_thread(loop, threads)
+        detail = f"its program is at its end, and waits for {_doing(thread) if thread else 'its threads'}"
+        return _Judged(rank, _State.SERVES, None, thread or loop, detail, is_helped=helped)
     if serves and (lost := _lost_work(children, joins=joins)) and not helped:
         return _Judged(rank, _State.BLOCKED, None, loop, lost, is_certain=True)
     if serves:
@@ -230,12 +236,19 @@ def _judge_blocked(rank: Rank, loop: ThreadNow, threads: Sequence[ThreadNow], ch
 
 
 def _of_other_thread(loop: ThreadNow, threads: Sequence[ThreadNow], *, joins: bool) -> str:
-    """What the thread does that a thread waits for, if only one runs code of the user. A lock of Python has no owner
-    that could be read."""
-    others = [each for each in threads if each is not loop and frames.is_of_user(each.lines) and not _has_no_work(each)]
-    if loop.activity is not Activity.LOCK or len(others) != 1:
-        return ""
-    (thread,) = others
+    """What the thread does that a thread waits for. A lock of Python has no owner that could be read."""
+    thread = _busy_thread(loop, threads) if loop.activity is Activity.LOCK else None
+    return _doing(thread, joins=joins) if thread else ""
+
+
+def _busy_thread(loop: ThreadNow, threads: Sequence[ThreadNow]) -> ThreadNow | None:
+    """The only other thread that runs code of the user."""
+    busy = [each for each in threads if each is not loop and frames.is_of_user(each.lines) and not _has_no_work(each)]
+    return busy[0] if len(busy) == 1 else None
+
+
+def _doing(thread: ThreadNow, *, joins: bool = True) -> str:
+    """`the thread 7 (saver), which sleeps in save.py:3 save`."""
     doing = thread.detail or activity_words(thread.activity)
     doing = f"waits for {doing}" if doing.startswith("the ") else doing
     place = f"{doing} in {frames.code_of(thread.lines)[0]}"
@@ -266,10 +279,8 @@ def _end_of(child: ChildNow) -> str:
     return f"{child.pid} is dead: {child.ending}" if child.ending else f"{child.pid} is dead"
 
 
-def _is_idle(loop: ThreadNow) -> bool:
-    """Whether it waits for a person, or is at its end."""
-    reads_terminal = any(name in loop.detail for name in _TERMINAL)
-    return reads_terminal or frames.is_prompt(loop.lines) or frames.is_ending(loop.lines)
+def _asks_a_person(loop: ThreadNow) -> bool:
+    return any(name in loop.detail for name in _TERMINAL) or frames.is_prompt(loop.lines)
 
 
 def _collective(loop: ThreadNow, known: Sequence[OpenCollective], *, is_still: bool) -> OpenCollective | None:
@@ -380,7 +391,7 @@ def _is_due(
     if is_certain:
         return silent >= _LEAST
     if any(each.rank.signs.ending and each.rank.signs.ending.code != 0 for each in guilty):
-        return silent >= _PATIENCE
+        return silent >= _LEAST + _PATIENCE_WITH_PROOF
     starts = not any(each.steps for each in signs)
     if starts and not any(_trains(each) for each in judged):
         return False
@@ -403,7 +414,7 @@ def _patience(judged: _Judged, *, starts: bool, others_wait: bool) -> float:
     keeps_gil = loop is not None and (loop.activity is Activity.GIL or loop.detail.endswith(HOLDS_GIL))
     operation = judged.collective.operation if judged.collective else ""
     if judged.state is _State.SERVES:
-        return _FOR_OTHERS
+        return _LONG if judged.is_helped else _FOR_OTHERS
     if judged.is_helped or (thread and thread.activity is Activity.UNKNOWN and not keeps_gil):
         return _LONG if others_wait else _UNSEEN
     if thread and not keeps_gil and (thread.activity in _ENDS_ALONE or _writes_checkpoint(thread)):
@@ -413,7 +424,7 @@ def _patience(judged: _Judged, *, starts: bool, others_wait: bool) -> float:
     if judged.state is not _State.BLOCKED or not (others_wait or starts):
         return _PATIENCE
     is_still = thread and (keeps_gil or thread.activity not in _TRANSFERS or (starts and others_wait))
-    return 0.0 if is_still else _PATIENCE
+    return 0.0 if is_still else _PATIENCE_WITH_PROOF
 
 
 def _writes_checkpoint(thread: ThreadNow) -> bool:

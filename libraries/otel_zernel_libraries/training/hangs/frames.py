@@ -23,7 +23,7 @@ _OTHERS: Final = re.compile(r"multiprocessing/(queues|connection|managers)[.]py$
 """Objects come from other processes and threads."""
 _GETS: Final = frozenset({"get", "recv", "recv_bytes", "accept", "poll", "_poll", "_recv", "_recv_bytes", "wait"})
 _JOINS: Final = re.compile(r"(threading|concurrent/futures/[a-z_]+|multiprocessing/pool)[.]py$")
-_JOINED: Final = frozenset({"join", "_wait_for_tstate_lock", "result", "wait", "result_iterator"})
+_JOINED: Final = frozenset({"join", "_wait_for_tstate_lock", "_shutdown", "result", "wait", "result_iterator"})
 _SERVICES: Final = re.compile(r"torch/(distributed/(elastic|launcher|run)|multiprocessing/spawn)")
 """They wait for the processes that they have started."""
 _STARTED: Final = "_wrap"

@@ -93,6 +93,24 @@ def test_a_job_hangs_as_soon_as_it_is_late_if_ranks_wait_for_one_that_is_blocked
     assert (hang_of(ranks, 2) is not None) == hangs
 
 
+@pytest.mark.parametrize(("silent", "seconds", "hangs"), [(7.9, 7.9, False), (8.1, 8.1, True), (8.1, 4.0, False)])
+def test_a_rank_that_gets_no_data_while_others_wait_hangs_its_job_3_s_later(
+    silent: float, seconds: float, hangs: bool
+) -> None:
+    ranks = [waiting(0, silent=silent), rank(1, thread("socket", LOAD, seconds=seconds), silent=silent)]
+    assert (hang_of(ranks, 2) is not None) == hangs
+
+
+def test_a_rank_whose_program_is_at_its_end_hangs_those_that_wait_for_it() -> None:
+    sleeps = thread("timer", LOAD, id_=101, is_main=False, detail="sleeps")
+    ends = ThreadNow(thread=100, is_main=True, activity=Activity.LOCK, seconds=70.0, lines=(SHUTDOWN,))
+    hang = hung([waiting(0, silent=110), rank(1, ends, sleeps, silent=110)], 2)
+    assert roles(hang) == {1: "missing", 0: "waiting"}
+    words = "its program is at its end, and waits for the thread 101 (), which sleeps in train.py:12 load"
+    assert (hang.ranks[0].detail, hang.ranks[0].code[0]) == (words, "train.py:12 load")
+    assert hang_of([rank(0, ends, sleeps, silent=110), rank(1, ends, silent=110)], 2) is None
+
+
 def test_ranks_that_all_wait_in_one_collective_hang_without_a_guilty_one() -> None:
     assert hang_of([waiting(0, silent=14), waiting(1, silent=14)], 2) is None
     assert roles(hang_of([waiting(0, silent=16), waiting(1, silent=16)], 2)) == {0: "waiting", 1: "waiting"}
@@ -217,9 +235,10 @@ def test_ranks_that_are_blocked_wait_for_a_dead_one() -> None:
     assert roles(hang_of([rank(0, thread("socket", LOAD)), rank(1, ending=KILLED)], 2)) == {1: "dead", 0: "waiting"}
 
 
-def test_a_launcher_has_10_s_to_stop_the_ranks_that_are_left() -> None:
-    dead = rank(1, ending=Ending(NOW - 9, signal="SIGKILL"))
-    assert hang_of([waiting(0, silent=9), dead], 2) is None
+def test_a_launcher_has_8_s_to_stop_the_ranks_that_are_left() -> None:
+    dead = rank(1, ending=Ending(NOW - 7.9, signal="SIGKILL"))
+    assert hang_of([waiting(0, silent=7.9), dead], 2) is None
+    assert hang_of([waiting(0, silent=8.1), dead._replace(now=NOW + 0.2)], 2) is not None
 
 
 def test_one_stopped_rank_hangs_its_job() -> None:
