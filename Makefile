@@ -61,7 +61,6 @@ gpu-check: $(STAMP)
 
 docs: $(STAMP)
 	$(BIN)/python -m docs.catalogue
-	$(BIN)/python -m docs.gpu_tables
 	$(BIN)/python -m docs.versions
 	$(BIN)/python -m docs.messages --update
 	$(BIN)/python -m docs.why_schema

@@ -1,4 +1,4 @@
-"""Writes the tables of GPU names and states into the READMEs of csv, nvml and prometheus. `make docs` runs it."""
+"""The tables of GPU names and states in the READMEs of csv, nvml and prometheus, which only the site shows."""
 
 import re
 from collections.abc import Callable
@@ -113,11 +113,9 @@ TABLES: dict[str, tuple[Path, Callable[[], str]]] = {
 """The README of each table."""
 
 
-def main() -> None:
-    """Updates the READMEs in place."""
+def filled(page: Path, text: str) -> str:
+    """The text of a page with its tables."""
     for name, (readme, content) in TABLES.items():
-        readme.write_text(written_into(readme.read_text("utf-8"), name, content()), "utf-8")
-
-
-if __name__ == "__main__":
-    main()
+        if readme == page:
+            text = written_into(text, name, content())
+    return text

@@ -1,7 +1,7 @@
 """Collects the pages of the documentation site: `make site`.
 
 The pages are the Markdown files of the repository, and pages that a module makes. A link to the module leads to its
-page. A README shows the sample to which it links.
+page. A README shows the sample to which it links, and its tables of GPU names.
 """
 
 import re
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
-from docs import messages, metrics
+from docs import gpu_tables, messages, metrics
 
 ROOT = Path(__file__).parents[1]
 MADE: Mapping[Path, Callable[[], str]] = {
@@ -53,9 +53,9 @@ def collect(target: Path, first: Iterable[Path]) -> None:
 
 
 def _text(page: Path) -> str:
-    """The Markdown of a page, with the sample of its component."""
+    """The Markdown of a page, with the sample and the tables of its component."""
     module, sample = page.with_suffix(".py"), page.with_name("sample.yaml")
-    text = MADE[module]() if module in MADE else page.read_text("utf-8")
+    text = MADE[module]() if module in MADE else gpu_tables.filled(page, page.read_text("utf-8"))
     if not sample.is_file():
         return text
     block = f"\n```yaml\n{sample.read_text('utf-8').strip()}\n```\n"
