@@ -1,4 +1,4 @@
-"""The live state, its sequence numbers, and the changes from one to the next: docs/live.md has the JSON of a delta."""
+"""The live state, its sequence numbers, and its changes: docs/development/live_state.md has the JSON of a delta."""
 
 import json
 from collections import Counter

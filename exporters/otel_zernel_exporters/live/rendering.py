@@ -1,4 +1,4 @@
-"""The processes, GPUs and jobs of a training as the objects of the live state: docs/live.md has the fields.
+"""The processes, GPUs and jobs of a training as objects of the live state: docs/development/live_state.md has them.
 
 A column over time is a second of arrivals: the heat of step durations, and the mean phase shares.
 """

@@ -1,4 +1,4 @@
-"""docs/live.md: its JavaScript follows the stream, and its fields are those of the code."""
+"""docs/development/live_state.md: its JavaScript follows the stream, and its fields are those of the code."""
 
 import json
 import re
@@ -12,7 +12,7 @@ import pytest
 from docs.catalogue import ROOT
 from tests.exporters.live.live_runs import LiveRun, recorded_batches
 
-PAGE = (ROOT / "docs" / "live.md").read_text("utf-8")
+PAGE = (ROOT / "docs/development/live_state.md").read_text("utf-8")
 _PROGRAM = """
 const { state, deltas } = JSON.parse(require("fs").readFileSync(0, "utf-8"));
 for (const delta of deltas) apply(state, delta);

@@ -1,4 +1,4 @@
-"""The live stream of a collector with the api extension, with resume (docs/live.md)."""
+"""The live stream of a collector with the api extension, with resume (docs/development/live_state.md)."""
 
 import asyncio
 import errno

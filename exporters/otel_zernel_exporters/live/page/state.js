@@ -1,4 +1,4 @@
-// The live state, as docs/live.md has it, and how a delta changes it.
+// The live state, as docs/development/live_state.md has it, and how a delta changes it.
 
 import { plural } from "./words.js";
 

@@ -1,4 +1,4 @@
-"""The live state of a training, and how it changes: docs/live.md has the fields."""
+"""The live state of a training, and how it changes: docs/development/live_state.md has the fields."""
 
 from collections.abc import Iterable
 from typing import Any, Final, Protocol

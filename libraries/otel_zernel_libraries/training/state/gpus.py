@@ -48,7 +48,7 @@ class SeenGpu:
     name: str = ""
     """Its model; empty if it is not known."""
     values: dict[str, float] = field(default_factory=dict)
-    """The newest value by field (docs/live.md). Values from which fields are computed have names of their own."""
+    """The newest value by field (docs/development/live_state.md). Values that fields need have names of their own."""
     means: defaultdict[str, MeanValue] = field(default_factory=lambda: defaultdict(MeanValue))
     """By field, since the first reading."""
     throttle_readings: dict[str, MeanValue] = field(default_factory=dict)
