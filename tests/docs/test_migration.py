@@ -14,7 +14,7 @@ from otel_zernel.registry import Registry
 from otel_zernel_libraries.training.words import DELAYS, PHASE_WORDS, THROTTLE_NAMES, VERDICT_WORDS
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/migration.md").read_text("utf-8")
+PAGE = (ROOT / "docs/migration.md").read_text("utf-8") + (ROOT / "docs/development/packages.md").read_text("utf-8")
 METRICS = page.page()
 KINDS: dict[str, Kind] = {"resource": "processors", "percentiles": "processors", "prometheus": "exporters"}
 
@@ -66,7 +66,7 @@ def test_the_new_words_are_those_of_every_view() -> None:
         assert before not in words
 
 
-@pytest.mark.parametrize(("before", "now"), list(rows("Packages with components", "before | now")))
+@pytest.mark.parametrize(("before", "now"), list(rows("Modules", "before | now")))
 def test_a_moved_module_is_only_in_its_new_place(before: str, now: str) -> None:
     assert not exists(before)
     assert exists(now)
