@@ -183,7 +183,7 @@ async def _readers() -> list[BenchmarkRow]:
         for _ in range(PUSHES):
             changes["number"] += 1
             await stream.push()
-            await _until(lambda: all(reader.seq == stream._pushed for reader in stream.readers))
+            await _until(lambda: not any(reader.wake.is_set() for reader in stream.readers))
         spent = (time.process_time() - begun) / PUSHES
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     name = f"live: a delta of 1 kB to {READERS:,} readers"

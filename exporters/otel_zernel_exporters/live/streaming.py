@@ -1,41 +1,24 @@
 """Sends the state and its deltas to any number of readers: each is encoded once for all."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from otel_zernel.clock import Clock
-from otel_zernel.runtime.tasks import run_until
 from otel_zernel.runtime.threads import run_in_thread
 from otel_zernel_exporters.live.live_state import LiveState
-from otel_zernel_libraries.serving.api.answers import client_gone, error_answer
+from otel_zernel_libraries.serving.api.answers import error_answer
+from otel_zernel_libraries.serving.readers import Reader, Readers
 
 _KEPT: Final = 60.0
 """Seconds for which deltas are made after the last reader has left, so that it can come back."""
 _SILENCE: Final = 15.0
 """Seconds after which a comment is sent, so that no proxy closes the connection."""
-_GROUP: Final = 100
-"""Readers that are woken at once. Sending to 100 takes about 3 ms."""
-_STALLED: Final = 5.0
-"""Seconds. A reader that leaves while it has read nothing for so long counts as slow."""
 _COMMENT: Final = b": alive\n\n"
 _HEADERS: Final = [
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-store"),
     (b"x-accel-buffering", b"no"),
 ]
-
-
-class StreamReader:
-    """One reader of the stream."""
-
-    def __init__(self) -> None:
-        self.wake = asyncio.Event()
-        self.seq = 0
-        """The number of the state that the reader has."""
-        self.comments = 0
-        self.sends_since: float | None = None
-        """The time (monotonic, s) since which a send waits for the reader."""
 
 
 class LiveStream:
@@ -61,8 +44,7 @@ class LiveStream:
         self._max_clients = max_clients
         self._slow = slow
         self._failed = failed
-        self.readers: dict[StreamReader, None] = {}
-        self._has_readers = asyncio.Event()
+        self.readers = Readers(clock, slow)
         self._pushed = state.published.seq
         """The number of the state that readers were woken for."""
         self._comments = 0
@@ -74,7 +56,7 @@ class LiveStream:
         while True:
             if not self.readers and self._clock.monotonic() - self._left > _KEPT:
                 await run_in_thread(self._state.forget, self._state.executor)
-                await self._has_readers.wait()
+                await self.readers.some.wait()
             await self._clock.sleep(self._interval)
             try:
                 await self.push()
@@ -93,10 +75,7 @@ class LiveStream:
             self._spoke, self._comments = now, self._comments + 1
         else:
             return
-        for position, reader in enumerate(list(self.readers), 1):
-            reader.wake.set()
-            if position % _GROUP == 0:
-                await asyncio.sleep(0)
+        await self.readers.wake()
 
     async def answer_state(self, scope: Any, receive: Any, send: Any) -> None:
         """The application of `/api/live`."""
@@ -114,44 +93,31 @@ class LiveStream:
             sentence = f"{self._max_clients} clients read the stream already; raise max_clients, or close some of them"
             await error_answer(send, 503, sentence, [(b"retry-after", b"10")])
             return
-        reader = StreamReader()
-        self.readers[reader] = None
-        self._has_readers.set()
+        reader = Reader()
+        sending = self._send_all(reader, _last_event(scope), send)
         try:
-            await self._serve(reader, _last_event(scope), receive, send)
+            await self.readers.serve(reader, sending, receive, "live stream")
         finally:
-            self.readers.pop(reader, None)
             self._left = self._clock.monotonic()
-            if not self.readers:
-                self._has_readers.clear()
 
-    async def _serve(self, reader: StreamReader, last: int | None, receive: Any, send: Any) -> None:
-        if await run_until(self._send_all(reader, last, send), client_gone(receive), "live stream"):
-            return
-        if reader.sends_since and self._clock.monotonic() - reader.sends_since > _STALLED:
-            self._slow()
-
-    async def _send_all(self, reader: StreamReader, last: int | None, send: Any) -> None:
+    async def _send_all(self, reader: Reader, last: int | None, send: Any) -> None:
         """Sends until the reader is too far behind."""
 
         async def part(body: bytes, *, more: bool = True) -> None:
-            reader.sends_since = self._clock.monotonic()
-            await send({"type": "http.response.body", "body": body, "more_body": more})
-            reader.sends_since = None
+            await self.readers.send(reader, send, {"type": "http.response.body", "body": body, "more_body": more})
 
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
         await part(b"retry: 1000\n\n")
-        reader.comments = self._comments
+        comments = self._comments
         if last is not None and self._state.published.since(last) is not None:
-            reader.seq = last
+            seq = last
         else:
-            await self._send_state(reader, part)
-        while (events := self._state.published.since(reader.seq)) is not None:
-            for seq, event in events:
-                reader.seq = seq
+            seq = await self._send_state(part)
+        while (events := self._state.published.since(seq)) is not None:
+            for seq, event in events:  # noqa: B007  # the reader has this state from now on
                 await part(event)
-            if reader.comments != self._comments:
-                reader.comments = self._comments
+            if comments != self._comments:
+                comments = self._comments
                 await part(_COMMENT)
             elif not events:
                 await reader.wake.wait()
@@ -159,12 +125,14 @@ class LiveStream:
         self._slow()
         await part(b"", more=False)
 
-    async def _send_state(self, reader: StreamReader, part: Callable[[bytes], Awaitable[None]]) -> None:
-        reader.seq, pieces = await self._whole_state()
-        await part(f"id: {reader.seq}\nevent: state\ndata: ".encode())
+    async def _send_state(self, part: Callable[[bytes], Awaitable[None]]) -> int:
+        """Sends the whole state, and returns its number."""
+        seq, pieces = await self._whole_state()
+        await part(f"id: {seq}\nevent: state\ndata: ".encode())
         for piece in pieces:
             await part(piece)
         await part(b"\n\n")
+        return seq
 
     async def _whole_state(self) -> tuple[int, list[bytes]]:
         """The number and the JSON of the state of now, or of a moment ago."""

@@ -64,7 +64,7 @@ class WebSocketExporter(Exporter):
             context.clock,
             config.push_interval,
             slow=lambda: slow.add(1),
-            skipped=lambda: skipped.add(1),
+            skipped=skipped.add,
         )
         """The connected clients."""
         self._admitted = 0

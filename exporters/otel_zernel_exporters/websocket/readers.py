@@ -12,8 +12,7 @@ from typing import Any, Final
 
 from otel_zernel.batch import Batch
 from otel_zernel.clock import Clock
-from otel_zernel.runtime.tasks import run_until
-from otel_zernel_libraries.serving.api.answers import client_gone
+from otel_zernel_libraries.serving.readers import Reader, Readers
 from otel_zernel_libraries.training.durations import RecentDurations, quantiles_of
 from otel_zernel_libraries.training.state import (
     COLLECTIVES,
@@ -92,22 +91,8 @@ def _quantiles(several: Iterable[RecentDurations], now: float, *wanted: float) -
     return quantiles_of(counts, wanted) if counts else [0.0 for _ in wanted]
 
 
-_GROUP: Final = 25
-"""Readers that are woken at once. Sending to 100 took up to 20 ms."""
 _FRESH: Final = 0.1
 """Seconds for which a message is the first one of further readers."""
-_STALLED: Final = 5.0
-"""Seconds. A reader that leaves while it has read nothing for so long counts as slow."""
-
-
-class FeedReader:
-    """One reader."""
-
-    def __init__(self) -> None:
-        self.wake = asyncio.Event()
-        """Set while there is a message for it."""
-        self.sends_since: float | None = None
-        """The time (monotonic, s) since which a send waits for the reader."""
 
 
 class FeedReaders:
@@ -120,18 +105,16 @@ class FeedReaders:
         interval: float,
         *,
         slow: Callable[[], None],
-        skipped: Callable[[], None],
+        skipped: Callable[[int], None],
     ) -> None:
         """`render` makes a message. `slow` is called for each reader that is dropped because it reads too slowly, and
-        `skipped` for each message that a reader does not get.
+        `skipped` with the number of readers that do not get a message.
         """
         self._render = render
         self._clock = clock
         self._interval = interval
-        self._slow = slow
         self._skipped = skipped
-        self._readers: dict[FeedReader, None] = {}
-        self._has_readers = asyncio.Event()
+        self._readers = Readers(clock, slow)
         self._text = ""
         self._number = 0
         """Of messages that were made."""
@@ -145,7 +128,7 @@ class FeedReaders:
     async def run(self) -> None:
         """Pushes messages while there are readers."""
         while True:
-            await self._has_readers.wait()
+            await self._readers.some.wait()
             await self._clock.sleep(self._interval)
             if self._readers:
                 await self.push()
@@ -153,36 +136,21 @@ class FeedReaders:
     async def push(self) -> None:
         """Makes a message, and wakes the readers."""
         await self._refresh()
-        for position, reader in enumerate(list(self._readers), 1):
-            if reader.wake.is_set():
-                self._skipped()  # it gets the newest message in place of the one before
-            reader.wake.set()
-            if position % _GROUP == 0:
-                await asyncio.sleep(0)
+        if behind := await self._readers.wake():
+            self._skipped(behind)  # they get the newest message in place of the one before
 
     async def serve(self, receive: Any, send: Any) -> None:
         """Sends messages on a WebSocket until it is closed. What the reader sends is ignored."""
-        reader = FeedReader()
-        self._readers[reader] = None
-        self._has_readers.set()
-        try:
-            await run_until(self._send_all(reader, send), client_gone(receive), "feed")
-        finally:
-            if reader.sends_since is not None and self._clock.monotonic() - reader.sends_since > _STALLED:
-                self._slow()
-            self._readers.pop(reader, None)
-            if not self._readers:
-                self._has_readers.clear()
+        reader = Reader()
+        await self._readers.serve(reader, self._send_all(reader, send), receive, "feed")
 
-    async def _send_all(self, reader: FeedReader, send: Any) -> None:
+    async def _send_all(self, reader: Reader, send: Any) -> None:
         """Sends the newest message at once, and then each time when there is a newer one."""
         if not self._text or self._clock.monotonic() - self._rendered_at >= _FRESH:
             await self._refresh()
         while True:
             reader.wake.clear()
-            reader.sends_since = self._clock.monotonic()
-            await send({"type": "websocket.send", "text": self._text})
-            reader.sends_since = None
+            await self._readers.send(reader, send, {"type": "websocket.send", "text": self._text})
             await reader.wake.wait()
 
     async def _refresh(self) -> None:

@@ -76,7 +76,7 @@ async def test_nothing_is_made_while_nobody_listens() -> None:
     async def send(message: dict[str, str]) -> None:
         sent.append(message["text"])
 
-    readers = FeedReaders(render, clock, 1.0, slow=lambda: None, skipped=lambda: None)
+    readers = FeedReaders(render, clock, 1.0, slow=lambda: None, skipped=lambda count: None)
     running = asyncio.create_task(readers.run())
     for _ in range(100):
         await asyncio.sleep(0)
