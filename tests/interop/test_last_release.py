@@ -10,12 +10,12 @@ import subprocess
 import sys
 import tarfile
 import tomllib
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import httpx
 import pytest
@@ -26,6 +26,7 @@ from otel_zernel.testing import until
 from otel_zernel_libraries.training import PHASES
 from tests.examples.seed_data import recorded
 
+Result = TypeVar("Result")
 LAST_RELEASE: Final = "19fa23aa2fa066560395e853cf264a72e8c6a0b9"
 """The commit of the last release. No version is tagged yet: this is the one before `libraries/` was made."""
 _ROOTS: Final = ("", "libraries", "receivers", "processors", "exporters", "extensions", "commands")
@@ -169,11 +170,13 @@ async def test_another_release_loses_and_changes_nothing(
     last: Release, tmp_path: Path, unused_tcp_port_factory: Callable[[], int]
 ) -> None:
     """Each release judges a training by its own rules, so the agents of a comparison are alike."""
-    received = {}
-    for agent, gateway in (*pairs(last), (last, last)):
+
+    async def received_by(agent: Release, gateway: Release) -> Received:
         folder = tmp_path / f"{agent.name}-{gateway.name}"
         folder.mkdir()
-        received[agent.name, gateway.name] = await through(agent, gateway, folder, unused_tcp_port_factory)
+        return await through(agent, gateway, folder, unused_tcp_port_factory)
+
+    received = await of_pairs(received_by, *pairs(last), (last, last))
     assert received["last", "this"] == received["last", "last"]
     assert received["this", "last"] == received["this", "this"]
 
@@ -183,8 +186,8 @@ async def test_spans_of_a_training_through_another_release_give_the_same_phases(
 ) -> None:
     """The spans are those of the ebpf receiver, recorded. The gateway judges them by the rules of its release."""
     (tmp_path / "spans.jsonl").write_bytes(gzip.decompress(COLLECTIVES.read_bytes()))
-    judged = {}
-    for agent, gateway in (*pairs(last), (last, last)):
+
+    async def judged_by(agent: Release, gateway: Release) -> tuple[list[tuple[str, str]], dict[str, float]]:
         port, file = unused_tcp_port_factory(), tmp_path / f"{agent.name}-{gateway.name}.jsonl"
         otlp, phases = {"protocols": {"grpc": {"endpoint": f"127.0.0.1:{port}"}}}, {"pace": 0, "traces": {"sample": 1}}
         judging = pipe({"otlp": otlp}, {"file": {"path": str(file), **AT_ONCE}}, {"phases": phases})
@@ -194,7 +197,9 @@ async def test_spans_of_a_training_through_another_release_give_the_same_phases(
         )
         async with gateway.running(tmp_path, f"{file.stem}-gateway", judging):
             await agent.run(tmp_path, f"{file.stem}-agent", sending)
-        judged[agent.name, gateway.name] = sorted(spans_of(file)), phase_times(file)
+        return sorted(spans_of(file)), phase_times(file)
+
+    judged = await of_pairs(judged_by, *pairs(last), (last, last))
     steps, times = judged["this", "this"]
     assert len(steps) > 100
     assert len(times) == len(PHASES)
@@ -216,8 +221,8 @@ async def test_the_live_feed_of_another_release_is_read(
 ) -> None:
     recording = tmp_path / "training.jsonl"
     recording.write_text(recorded())
-    read = {}
-    for agent, gateway in pairs(last):
+
+    async def read_by(agent: Release, gateway: Release) -> set[tuple[str, str]]:
         endpoint, file = f"127.0.0.1:{unused_tcp_port_factory()}", tmp_path / f"{agent.name}-{gateway.name}.jsonl"
         feed = pipe(
             {"otlp_json_file": {"include": [str(recording)]}},
@@ -226,9 +231,9 @@ async def test_the_live_feed_of_another_release_is_read(
         reader = pipe({"zernel": {"endpoint": f"ws://{endpoint}"}}, {"file": {"path": str(file), **AT_ONCE}})
         async with agent.running(tmp_path, f"{file.stem}-feed", feed), gateway.running(tmp_path, file.stem, reader):
             await until(partial(is_whole, file))
-        read[agent.name, gateway.name] = {
-            (name, values) for name, values in reports_in(file)[-1] if "update" not in name
-        }
+        return {(name, values) for name, values in reports_in(file)[-1] if "update" not in name}
+
+    read = await of_pairs(read_by, *pairs(last))
     assert read["last", "this"] == read["this", "last"] == read["this", "this"]
     assert {"zernel.cuda.memory.used", "zernel.cuda.launch.latency.percentiles"} <= dict(read["this", "this"]).keys()
 
@@ -236,8 +241,8 @@ async def test_the_live_feed_of_another_release_is_read(
 async def test_the_heartbeats_of_another_release_arrive(
     last: Release, tmp_path: Path, unused_tcp_port_factory: Callable[[], int]
 ) -> None:
-    names = {}
-    for agent, gateway in pairs(last):
+
+    async def names_by(agent: Release, gateway: Release) -> set[str]:
         endpoint, file = f"127.0.0.1:{unused_tcp_port_factory()}", tmp_path / f"{agent.name}-{gateway.name}.jsonl"
         master = pipe(
             {"heartbeat": {"endpoint": endpoint, "collection_interval": "1s"}}, {"file": {"path": str(file), **AT_ONCE}}
@@ -248,7 +253,9 @@ async def test_the_heartbeats_of_another_release_arrive(
         )
         async with gateway.running(tmp_path, file.stem, master), agent.running(tmp_path, f"{file.stem}-worker", worker):
             await until(partial(has_worker, file))
-        names[agent.name, gateway.name] = {name for resource, name, _, _ in points_of(file) if WORKER in resource}
+        return {name for resource, name, _, _ in points_of(file) if WORKER in resource}
+
+    names = await of_pairs(names_by, *pairs(last))
     assert names["last", "this"] == names["this", "last"] == names["this", "this"]
 
 
@@ -262,6 +269,15 @@ def has_worker(file: Path) -> bool:
 def pairs(last: Release) -> tuple[tuple[Release, Release], ...]:
     """Agents, each with its gateway. The first two are alike."""
     return (THIS, THIS), (last, THIS), (THIS, last)
+
+
+async def of_pairs(
+    run: Callable[[Release, Release], Coroutine[Any, Any, Result]], *pairs: tuple[Release, Release]
+) -> dict[tuple[str, str], Result]:
+    """The result of each agent and its gateway, by their names. All run at the same time."""
+    async with asyncio.TaskGroup() as group:
+        tasks = {(agent.name, gateway.name): group.create_task(run(agent, gateway)) for agent, gateway in pairs}
+    return {names: task.result() for names, task in tasks.items()}
 
 
 def pipe(
