@@ -13,6 +13,10 @@ from otel_zernel.testing import Dropped, make_context
 from otel_zernel_exporters.kafka import KafkaExporter
 from tests.core.parts import values_of
 
+LEADER_ALONE = {"required_acks": 1}
+"""The settings of a producer that is not idempotent. For an idempotent one, the client first waits for an id for a
+second."""
+
 
 def exporter_of(brokers: list[str], **options: Any) -> KafkaExporter:
     """With a long `timeout`, since the machine may be busy."""

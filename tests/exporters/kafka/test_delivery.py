@@ -19,7 +19,7 @@ from otel_zernel_exporters.kafka import KafkaExporter
 from otel_zernel_exporters.kafka.sending import SentRecords
 from otel_zernel_libraries.clients.kafka.producing import OutgoingMessage
 from tests.core.parts import batch_of, every_signal
-from tests.exporters.kafka.exporting import dropped_by, exporting, values_in
+from tests.exporters.kafka.exporting import LEADER_ALONE, dropped_by, exporting, values_in
 from tests.libraries.clients.kafka.mock_cluster import INIT_PRODUCER_ID, PRODUCE, MockCluster, count_of, messages_in
 
 NOT_LEADER, TOPIC_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED = 6, 29, 31
@@ -36,7 +36,7 @@ async def insist(exporter: KafkaExporter, batch: Batch) -> None:
 
 async def test_a_message_is_the_bare_batch_in_the_topic_of_its_signal(cluster: MockCluster) -> None:
     batch = every_signal()
-    async with exporting(cluster.brokers) as exporter:
+    async with exporting(cluster.brokers, producer=LEADER_ALONE) as exporter:
         await exporter.export(batch)
         for signal, topic in (("metrics", "otlp_metrics"), ("traces", "otlp_spans"), ("logs", "otlp_logs")):
             (message,) = await asyncio.to_thread(messages_in, cluster.brokers, topic, 1)
@@ -124,7 +124,7 @@ async def test_a_right_that_is_withdrawn_from_every_chosen_topic_costs_nothing(c
 
 async def test_a_batch_over_the_limit_is_split_and_loses_nothing(cluster: MockCluster) -> None:
     values = [float(number) for number in range(500)]
-    async with exporting(cluster.brokers, producer={"max_message_bytes": 4000}) as exporter:
+    async with exporting(cluster.brokers, producer={**LEADER_ALONE, "max_message_bytes": 4000}) as exporter:
         await exporter.export(batch_of(*values))
         assert dropped_by(exporter) == {}
     messages = await asyncio.to_thread(
@@ -142,7 +142,7 @@ async def test_only_a_point_that_cannot_fit_is_dropped_and_named(
     metrics = giant.edit_metrics()
     point = metrics.resource_metrics[0].scope_metrics[0].metrics[0].gauge.data_points[0]
     point.attributes.add(key="text").value.string_value = "x" * 5000
-    async with exporting(cluster.brokers, producer={"max_message_bytes": 4000}) as exporter:
+    async with exporting(cluster.brokers, producer={**LEADER_ALONE, "max_message_bytes": 4000}) as exporter:
         with caplog.at_level(logging.WARNING):
             await exporter.export(Batch.join([batch_of(1.0), giant, batch_of(2.0)]))
         assert dropped_by(exporter) == {"too_large": 1}
@@ -171,7 +171,7 @@ async def test_a_topic_that_is_refused_costs_its_own_points_alone(
     cluster.create_topic("closed", 1)
     cluster.fail_topic("closed", TOPIC_AUTHORIZATION_FAILED)
     batch = Batch.join([_with_topic(1.0, "open"), _with_topic(2.0, "closed")])
-    async with exporting(cluster.brokers, topic_from_attribute="topic") as exporter:
+    async with exporting(cluster.brokers, producer=LEADER_ALONE, topic_from_attribute="topic") as exporter:
         with caplog.at_level(logging.WARNING):
             await exporter.export(batch)
         assert dropped_by(exporter) == {"refused_by_broker": 1}
@@ -181,7 +181,7 @@ async def test_a_topic_that_is_refused_costs_its_own_points_alone(
 
 async def test_a_batch_larger_than_the_queue_of_the_client_waits_for_room(cluster: MockCluster) -> None:
     values = [float(number) for number in range(100_000)]
-    producer = {"max_buffered_mib": 1, "max_message_bytes": 100_000}
+    producer = {**LEADER_ALONE, "max_buffered_mib": 1, "max_message_bytes": 100_000}
     async with exporting(cluster.brokers, producer=producer) as exporter:
         await exporter.export(batch_of(*values))
     count = await asyncio.to_thread(count_of, cluster.brokers, "otlp_metrics")
@@ -216,7 +216,7 @@ async def test_after_a_fatal_error_the_next_attempt_has_a_new_producer(cluster: 
 @pytest.mark.parametrize("kind", ["round_robin", "least_backup"])
 async def test_messages_are_spread_over_all_partitions(cluster: MockCluster, kind: str) -> None:
     cluster.create_topic("otlp_metrics", 3)
-    async with exporting(cluster.brokers, record_partitioner={kind: None}) as exporter:
+    async with exporting(cluster.brokers, producer=LEADER_ALONE, record_partitioner={kind: None}) as exporter:
         for number in range(6):
             await exporter.export(batch_of(float(number)))
         messages = await asyncio.to_thread(messages_in, cluster.brokers, "otlp_metrics", 6, 3)
@@ -226,7 +226,9 @@ async def test_messages_are_spread_over_all_partitions(cluster: MockCluster, kin
 async def test_a_key_goes_to_the_partition_of_otelcols_hash(cluster: MockCluster) -> None:
     """Sarama takes FNV-1a of the key as a signed number, without its sign, modulo the number of partitions."""
     batch = Batch.join([_with_topic(float(number), f"value{number}") for number in range(20)])
-    async with exporting(cluster.brokers, partition_metrics_by_resource_attributes=True) as exporter:
+    async with exporting(
+        cluster.brokers, producer=LEADER_ALONE, partition_metrics_by_resource_attributes=True
+    ) as exporter:
         await exporter.export(batch)
         messages = await asyncio.to_thread(messages_in, cluster.brokers, "otlp_metrics", 20)
     assert [message.partition() for message in messages] == [_sarama(message.key() or b"", 4) for message in messages]
@@ -244,7 +246,7 @@ def _sarama(key: bytes, partitions: int) -> int:
 async def test_a_cancelled_export_counts_an_oversized_point_once(cluster: MockCluster) -> None:
     """A timeout of `sending_queue` cancels an export, and a retry follows."""
     large = batch_of(1.0, name="n" * 5000)
-    async with exporting(cluster.brokers, producer={"max_message_bytes": 4000}) as exporter:
+    async with exporting(cluster.brokers, producer={**LEADER_ALONE, "max_message_bytes": 4000}) as exporter:
         batch = Batch.join([batch_of(2.0), large])
         cluster.take_down()
         export = asyncio.create_task(exporter.export(batch))
