@@ -62,13 +62,13 @@ class SourceFile:
         return "config" in self.path.parts or self.path.stem.endswith(("config", "environment", "types"))
 
     @cached_property
-    def definitions(self) -> list[Function | ast.ClassDef]:
-        """All functions and classes."""
-        return [node for node in ast.walk(self.tree) if isinstance(node, Function | ast.ClassDef)]
+    def nodes(self) -> "list[tuple[ast.Call | Function | ast.ClassDef, _Scope]]":
+        """All calls, functions and classes, each with the function in which it stands."""
+        return list(_nodes(self.tree, _Scope(self, None)))
 
     @cached_property
     def functions(self) -> Mapping[str, Function]:
-        return {node.name: node for node in self.definitions if isinstance(node, Function)}
+        return {node.name: node for node, _ in self.nodes if isinstance(node, Function)}
 
     @cached_property
     def names(self) -> Mapping[str, ast.expr]:
@@ -77,7 +77,7 @@ class SourceFile:
 
     def message_classes(self) -> Iterator[tuple[str, tuple[int, str]]]:
         """The classes that get a message: its position among the arguments, and where a user reads it."""
-        for node in self.definitions:
+        for node, _ in self.nodes:
             if not isinstance(node, ast.ClassDef):
                 continue
             fields = [_name(one.target) for one in node.body if isinstance(one, ast.AnnAssign)]
@@ -140,14 +140,12 @@ class _Search:
         """The calls that get a message, by whether the file validates configurations."""
         self._forwarding: dict[tuple[SourceFile, str], tuple[int, str]] = {}
         """Functions that make a message of an argument: its position and the message's place."""
-        known, nodes = (
-            -1,
-            [candidate for file in self._files for candidate in _candidates(file.tree, _Scope(file, None))],
-        )
+        known = -1
         while known != len(self._forwarding):
             known = len(self._forwarding)
-            for node, scope in nodes:
-                self._search(node, scope)
+            for file in self._files:
+                for node, scope in file.nodes:
+                    self._search(node, scope)
 
     def _search(self, node: ast.AST, scope: _Scope) -> None:
         for expression, place in self._messages_of(node, scope.file):
@@ -222,12 +220,13 @@ class _Search:
         return [text for value in _returned(known[1]) for text in self._texts(value, inside)]
 
 
-def _candidates(node: ast.AST, scope: _Scope) -> Iterator[tuple[ast.AST, _Scope]]:
-    """The calls and functions below a node, each with the function in which it stands."""
+def _nodes(node: ast.AST, scope: _Scope) -> Iterator[tuple[ast.Call | Function | ast.ClassDef, _Scope]]:
+    """The calls, functions and classes below a node, each with the function in which it stands."""
     for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.Call | Function):
+        if isinstance(child, ast.Call | Function | ast.ClassDef):
             yield child, scope
-        yield from _candidates(child, replace(scope, function=child) if isinstance(child, Function) else scope)
+        if not isinstance(child, ast.Constant | ast.Name | ast.expr_context | ast.operator):  # nothing is below them
+            yield from _nodes(child, replace(scope, function=child) if isinstance(child, Function) else scope)
 
 
 def _clean(text: str) -> str:
