@@ -25,11 +25,13 @@ class Ports:
 
     def __init__(self) -> None:
         self.workers, self.api, self.own = free_port(), free_port(), free_port()
+        limits = httpx.Limits(max_keepalive_connections=0)
+        self._client = httpx.Client(timeout=10, limits=limits)  # one for all: each loads certificates for 20 ms
 
     def get(self, path: str) -> Any:
         """The JSON of the master; None if there is no master, or no such worker."""
         try:
-            answer = httpx.get(f"http://127.0.0.1:{self.api}{path}", timeout=10)
+            answer = self._client.get(f"http://127.0.0.1:{self.api}{path}")
         except httpx.HTTPError:
             return None
         return answer.json() if answer.status_code == 200 else None
@@ -42,7 +44,7 @@ class Ports:
     def own_metric(self, name: str) -> float:
         """A counter of the worker's collector about itself; 0 before it counts."""
         try:
-            text = httpx.get(f"http://127.0.0.1:{self.own}/metrics", timeout=10).text
+            text = self._client.get(f"http://127.0.0.1:{self.own}/metrics").text
         except httpx.HTTPError:
             return 0
         return sum(float(value) for value in re.findall(rf"^{name}(?:{{.*}})? (\S+)", text, re.MULTILINE))
@@ -98,7 +100,8 @@ def training(job: str) -> Iterator[None]:
 
 async def test_the_values_of_the_machine_and_its_tasks_arrive_at_the_master(tmp_path: Path) -> None:
     ports = Ports()
-    async with collector(tmp_path / "master", master(ports)), collector(tmp_path / "worker", worker(ports)):
+    serving = collector(tmp_path / "master", master(ports), ports.workers)
+    async with serving, collector(tmp_path / "worker", worker(ports)):
 
         def has_task() -> Any:
             port = ports.get(f"/telemetry/{WORKER}")
@@ -128,7 +131,7 @@ async def test_a_killed_worker_is_unknown_then_inactive_and_active_when_it_is_ba
         seen.append(ports.state())
         return seen[-1]
 
-    async with collector(tmp_path / "master", master(ports)):
+    async with collector(tmp_path / "master", master(ports), ports.workers):
         async with collector(tmp_path / "worker", worker(ports)) as running:
             await until(lambda: state() == "active", 60)
             running.kill()
@@ -142,11 +145,11 @@ async def test_a_killed_worker_is_unknown_then_inactive_and_active_when_it_is_ba
 
 async def test_a_killed_master_knows_the_worker_again_and_the_worker_counts_what_it_skipped(tmp_path: Path) -> None:
     ports = Ports()
-    async with collector(tmp_path / "worker", worker(ports)):
-        async with collector(tmp_path / "master", master(ports)) as running:
-            await until(lambda: ports.state() == "active", 60)
-            skipped = ports.own_metric("zernel_heartbeat_skipped")  # the worker may be the first to start
-            running.kill()
+    serving = collector(tmp_path / "master", master(ports), ports.workers)
+    async with serving as running, collector(tmp_path / "worker", worker(ports)):
+        await until(lambda: ports.state() == "active", 60)
+        skipped = ports.own_metric("zernel_heartbeat_skipped")
+        running.kill()
         await until(lambda: ports.own_metric("zernel_heartbeat_skipped") > skipped, 60)
         async with collector(tmp_path / "master", master(ports)):
             await until(lambda: ports.state() == "active", 60)
@@ -166,7 +169,7 @@ async def test_a_worker_with_a_wrong_token_is_refused_and_both_sides_keep_the_se
     ports, auth = Ports(), {"auth": {"authenticator": "bearertokenauth"}}
     plain = {"tls": {"insecure": True}}
     guarded = master(ports, bearer("right-secret"), **auth)
-    async with collector(tmp_path / "master", guarded, ports.api):
+    async with collector(tmp_path / "master", guarded, ports.workers, ports.api):
         async with collector(tmp_path / "worker", worker(ports, bearer("wrong-secret"), **auth, **plain)):
             await until(lambda: ports.own_metric("zernel_heartbeat_failures") > 0, 60)
             assert ports.get("/telemetry") == {}
