@@ -3,7 +3,7 @@
     python waiting_job.py CUDART
 
 Twice it calls CUDA, says `training` and waits for a line of its input. Then it says the address of the code of a
-function, sleeps there three times for 0.2 s, and after another line 500 times for 1 ms.
+function, sleeps there three times for 0.1 s, and after another line 250 times for 1 ms.
 """
 
 import ctypes
@@ -28,8 +28,8 @@ for _ in range(2):
     say("training")
 say(str(id(sleep.__code__)))
 for _ in range(3):
-    sleep(0.2)
+    sleep(0.1)
 say("slept")
-for _ in range(500):
+for _ in range(250):
     sleep(0.001)
 say("slept")
