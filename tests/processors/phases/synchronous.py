@@ -1,6 +1,7 @@
 """A job for the tests whose ranks train together: they leave each collective at the same time."""
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -30,6 +31,8 @@ class Job:
     skew: Mapping[int, float] = field(default_factory=dict)
     """By rank: how much (ms) later it leaves a collective."""
     loops: list[Loop] = field(init=False)
+    _sorted: dict[int, tuple[list[Span], list[int]]] = field(default_factory=dict, init=False, repr=False)
+    """What `_by_end` has returned last, by rank."""
 
     def __post_init__(self) -> None:
         self.loops = [Loop(now=1.7 * rank) for rank in range(self.size)]
@@ -73,12 +76,9 @@ class Job:
         self, rank: int, since: float = 0.0, ends: tuple[float, float] = (0.0, math.inf), **more: AttributeValue
     ) -> Batch:
         """What a receiver that attached `since` ms sends about one rank: the spans that end in this time."""
-        spans = [
-            span
-            for span in self.loops[rank].spans
-            if span.start_time_unix_nano >= START + since * MS
-            and ends[0] * MS <= span.end_time_unix_nano - START < ends[1] * MS
-        ]
+        in_order, sorted_ends = self._by_end(rank)
+        first, last = (bisect_left(sorted_ends, START + end * MS) for end in ends)
+        spans = [span for span in in_order[first:last] if span.start_time_unix_nano >= START + since * MS]
         known: dict[str, AttributeValue] = {
             "zernel_rank": rank,
             "zernel_world_size": self.size,
@@ -86,7 +86,15 @@ class Job:
             **more,
         }
         resource = resource_of(100 + rank, **known)  # type: ignore[arg-type]  # tests pass attributes
-        return batch_of(sorted(spans, key=lambda span: span.end_time_unix_nano), resource)
+        return batch_of(spans, resource)
+
+    def _by_end(self, rank: int) -> tuple[list[Span], list[int]]:
+        """The spans of a rank in the order of their ends, and the ends."""
+        spans = self.loops[rank].spans
+        if len(spans) != len(self._sorted.get(rank, ((), ()))[0]):
+            in_order = sorted(spans, key=lambda span: span.end_time_unix_nano)
+            self._sorted[rank] = in_order, [span.end_time_unix_nano for span in in_order]
+        return self._sorted[rank]
 
 
 def by_trace(spans: Sequence[Span]) -> dict[bytes, list[Span]]:
