@@ -24,7 +24,7 @@ from tests.exporters.otlp.certificates import Authority
 from tests.reliability.odd_backends import NEVER, PERMANENT, Backends
 
 TABLE = Path(__file__).parents[2] / "docs/development/soak/backends.csv"
-ROWS, BATCH = 240, 20
+ROWS, BATCH = 120, 20
 LARGEST_MIB = 400
 """Resident memory with 40 exporters. Without limits on answers, it is over 1 GiB."""
 

@@ -23,6 +23,7 @@ from otel_zernel_commands.why.assistant.reports import NumberedReport, Reports
 from otel_zernel_commands.why.rendering.as_json import Report
 
 DEMO = Path(__file__).parents[3] / "commands/otel_zernel_commands/why/demo.otlp.zst"
+SMALL = Path(__file__).parents[3] / "examples/training_spans.jsonl"
 TOOLS = {"jobs", "why", "hung", "lines", "compare", "metrics"}
 LONGEST_ANSWER = 12_000
 """Characters: an assistant pays for each."""
@@ -134,7 +135,7 @@ async def test_the_official_client_calls_every_tool_over_stdio() -> None:
     from mcp import Client
     from mcp.client.stdio import StdioServerParameters, stdio_client
 
-    command = ["-m", "otel_zernel", "mcp", "--replay", str(DEMO)]
+    command = ["-m", "otel_zernel", "mcp", "--replay", str(SMALL)]
     async with Client(stdio_client(StdioServerParameters(command=sys.executable, args=command))) as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         assert tools.keys() == TOOLS

@@ -119,7 +119,8 @@ def test_an_outage_is_in_the_health_with_its_reason_and_its_end_is_logged(
 
 def test_sigterm_exits_with_1_if_points_are_lost_and_says_which(tmp_path: Path, collectors: list[Collector]) -> None:
     port, health = free_port(), free_port()
-    collectors.append(collector := Collector(tmp_path, config(port, health)))
+    impatient = config(port, health).replace("shutdown_timeout: 1s", "shutdown_timeout: 100ms")
+    collectors.append(collector := Collector(tmp_path, impatient))
     wait_for(
         lambda: re.search(" for [1-9]", health_of(health)[1].get("components", {}).get("exporters::otlp_http", ""))
     )

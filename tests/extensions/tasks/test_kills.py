@@ -120,7 +120,7 @@ async def test_a_second_collector_in_the_same_directory_does_not_start(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("kills", "seed"), [(15, 3), *(pytest.param(50, seed, marks=pytest.mark.soak) for seed in range(20))]
+    ("kills", "seed"), [(8, 3), *(pytest.param(50, seed, marks=pytest.mark.soak) for seed in range(20))]
 )
 async def test_kills_of_a_forked_collector_lose_nothing_and_run_nothing_twice(
     tmp_path: Path, kills: int, seed: int

@@ -78,7 +78,7 @@ async def next_frame(reader: asyncio.StreamReader) -> int:
     return header[3]
 
 
-ATTEMPTS = 6
+ATTEMPTS = 3
 
 
 async def main(*endpoints: str) -> None:
