@@ -20,7 +20,7 @@ _EXIT_CODES = Path(__file__).with_name("reference.md")
 
 def page() -> str:
     """The page in roff."""
-    commands = described_commands(_own_commands())
+    commands = described_commands(own_commands())
     lines = [
         f'.TH OTEL-ZERNEL 1 "" "otel-zernel {__version__}" "User Commands"',
         *(".SH NAME", r"otel\-zernel \- why is the training slow?"),
@@ -41,7 +41,7 @@ def page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _own_commands() -> list[Command]:
+def own_commands() -> list[Command]:
     """The commands of this package, whatever other packages are installed."""
     return [command for command in every_command() if type(command).__module__.startswith("otel_zernel")]
 

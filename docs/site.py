@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
-from docs import gpu_tables, messages, metrics
+from docs import commands, gpu_tables, messages, metrics
 
 ROOT = Path(__file__).parents[1]
 MADE: Mapping[Path, Callable[[], str]] = {
+    ROOT / "docs/commands.py": commands.page,
     ROOT / "docs/messages.py": messages.page,
     ROOT / "docs/metrics.py": metrics.page,
 }

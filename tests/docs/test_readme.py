@@ -12,11 +12,12 @@ from otel_zernel.config.schema import read_settings
 from otel_zernel.registry import Registry
 
 README = (ROOT / "README.md").read_text("utf-8")
+CONTRIBUTING = (ROOT / "docs/development/contributing.md").read_text("utf-8")
 
 
-def block(marker: str) -> str:
+def block(marker: str, page: str) -> str:
     """The fenced block after a marker."""
-    match = re.search(rf"<!-- {re.escape(marker)} -->\n```\w*\n(.*?)```", README, re.DOTALL)
+    match = re.search(rf"<!-- {re.escape(marker)} -->\n```\w*\n(.*?)```", page, re.DOTALL)
     assert match
     return match[1]
 
@@ -26,18 +27,18 @@ def test_its_catalogue_lists_the_installed_components() -> None:
 
 
 def test_its_configuration_is_valid() -> None:
-    settings = read_settings([f"yaml:{block('config: copy')}"], [], {}, Registry.installed())
+    settings = read_settings([f"yaml:{block('config: copy', README)}"], [], {}, Registry.installed())
     assert set(settings.pipelines) == {"raw", "percentiles"}
 
 
 def test_its_receiver_is_at_most_30_lines_of_class_and_works_once_installed(tmp_path: Path) -> None:
-    source = block("example: load_receiver.py")
+    source = block("example: load_receiver.py", CONTRIBUTING)
     assert sum(bool(line.strip()) for line in source.splitlines()) <= 30
     (tmp_path / "load_receiver.py").write_text(source)
     installed = tmp_path / "load_receiver-1.0.dist-info"
     installed.mkdir()
     (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: load-receiver\nVersion: 1.0\n")
-    entry = block("example: entry point").replace(
+    entry = block("example: entry point", CONTRIBUTING).replace(
         '[project.entry-points."otel_zernel.receivers"]', "[otel_zernel.receivers]"
     )
     (installed / "entry_points.txt").write_text(entry.replace('"', ""))

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from docs.terminal_session import screen_picture
-from otel_zernel_commands.watch.command import WatchCommand
 from otel_zernel_commands.watch.screens import FeedStatus, WatchView, draw
 from otel_zernel_commands.watch.screens.summary import largest_parts
 from otel_zernel_commands.watch.screens.verdicts import verdict_sentences
@@ -409,7 +408,6 @@ def test_a_recorded_job_has_this_screen() -> None:
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs/watch.md"
-README = ROOT / "commands/otel_zernel_commands/watch/README.md"
 VIEWS = {
     "watch.svg": (WatchView(selected=rank_id(3)), 110, 28),
     "watch_rank.svg": (WatchView(page="rank", selected=rank_id(3)), 90, 30),
@@ -437,21 +435,6 @@ def test_the_text_is_the_screen_of_now() -> None:
         PAGE.write_text(before + screen + after, "utf-8")
     assert PAGE.read_text("utf-8") == before + screen + after
     assert shown == screen or os.environ.get("ZERNEL_WRITE_GOLDEN")
-
-
-def test_the_readme_describes_every_option() -> None:
-    import argparse
-
-    parser = argparse.ArgumentParser()
-    WatchCommand().add_arguments(parser)
-    options = [
-        option_string
-        for action in parser._actions
-        for option_string in action.option_strings
-        if option_string.startswith("--")
-    ]
-    readme = README.read_text("utf-8")
-    assert [option for option in options if option != "--help" and f"`{option}" not in readme] == []
 
 
 def test_a_hang_precedes_a_cause() -> None:
