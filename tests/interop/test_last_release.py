@@ -135,9 +135,8 @@ def test_each_old_word_of_the_page_was_in_the_last_release(last: Release) -> Non
     rooms = ("commands", "exporters/otel_zernel_exporters/live", "processors/otel_zernel_processors/phases")
     files = (path for room in rooms for path in (last.sources / room).rglob("*.*") if path.suffix in (".py", ".js"))
     sources = "\n".join(path.read_text("utf-8") for path in files)
-    table = (
-        (ROOT / "docs/migration.md").read_text("utf-8").partition("| before | now | where |\n")[2].partition("\n\n")[0]
-    )
+    page = (ROOT / "docs/development/packages.md").read_text("utf-8")
+    table = page.partition("| before | now | where |\n")[2].partition("\n\n")[0]
     before = re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE)
     assert len(before) > 20
     assert [word for word in before if word not in sources] == []

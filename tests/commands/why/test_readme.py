@@ -1,4 +1,4 @@
-"""The README begins with the output of a recorded run, and the command's README describes its JSON.
+"""The README begins with the output of a recorded run, and a page describes its JSON.
 
 `python -m tests.commands.why.test_readme` writes the output again.
 """
@@ -41,8 +41,8 @@ def keys_of(value: Any) -> set[str]:
 
 
 def test_every_key_of_the_json_is_described() -> None:
-    readme = (ROOT / "commands/otel_zernel_commands/why/README.md").read_text("utf-8")
-    described = set(re.findall(r"`(?:\w+(?:\[\])?\.)?(\w+)(?:\[\])?`", readme))
+    page = (ROOT / "docs/development/why_json.md").read_text("utf-8")
+    described = set(re.findall(r"`(?:\w+(?:\[\])?\.)?(\w+)(?:\[\])?`", page))
     assert keys_of(json.loads(report_json(slow_report()))) - described == set()
 
 
