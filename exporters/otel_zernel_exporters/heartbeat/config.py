@@ -40,7 +40,7 @@ class HeartbeatConfig(ComponentConfig):
     """Running tasks in a heartbeat at most: those with the most memory."""
     auth: AuthConfig | None = None
     """The extension that adds credentials to each request."""
-    tls: TlsConfig = TlsConfig()
+    tls: TlsConfig = TlsConfig.model_construct()
 
     @field_validator("endpoint")
     @classmethod

@@ -97,13 +97,13 @@ class OtlpConfig(RemoteExporterConfig):
     """Headers of every request. Values are never printed."""
     auth: AuthConfig | None = None
     """The extension that adds credentials to each request."""
-    tls: TlsConfig = TlsConfig()
+    tls: TlsConfig = TlsConfig.model_construct()
     temporality: Temporality = "cumulative"
     """What the server gets: `cumulative`, `delta`, or `as_is`. Prometheus and Mimir refuse delta."""
     moving_bounds: MovingBounds = "exponential"
     """The form of histograms whose bounds differ from point to point, such as those of `ebpf` and `phases`:
     `exponential` histograms, `fixed` bounds by unit, or `as_is` for another otel-zernel, which adds them up exactly."""
-    conversion: SeriesMemoryConfig = SeriesMemoryConfig()
+    conversion: SeriesMemoryConfig = SeriesMemoryConfig.model_construct()
     """The limits of the memory for these conversions. Sums that have the temporality already take none."""
 
 

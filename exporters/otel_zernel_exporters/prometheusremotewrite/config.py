@@ -89,7 +89,7 @@ class PrometheusRemoteWriteConfig(RemoteExporterConfig):
     """Headers of every request. Values are never printed."""
     auth: AuthConfig | None = None
     """The extension that adds credentials to each request."""
-    tls: TlsConfig = TlsConfig()
+    tls: TlsConfig = TlsConfig.model_construct()
     compression: Literal["snappy"] = "snappy"
     """The only compression of the protocol."""
     protobuf_message: ProtobufMessage = "io.prometheus.write.v2.Request"
@@ -99,13 +99,13 @@ class PrometheusRemoteWriteConfig(RemoteExporterConfig):
     """Prefix of every metric name, joined by an underscore."""
     external_labels: dict[str, str] = Field(default_factory=dict)
     """Labels added to every series."""
-    resource_to_telemetry_conversion: ResourceConversionConfig = ResourceConversionConfig()
+    resource_to_telemetry_conversion: ResourceConversionConfig = ResourceConversionConfig.model_construct()
     """Whether all resource attributes become labels."""
     resource_constant_labels: ResourceLabelsConfig = ResourceLabelsConfig.model_construct(included=IDENTITY)
     """Resource attributes that become labels of every series. The OpenTelemetry Collector's default is none."""
     label_names: dict[str, LabelName] = Field(default_factory=dict)
     """Label names by OpenTelemetry attribute: `process.pid: pid`."""
-    target_info: TargetInfoConfig = TargetInfoConfig()
+    target_info: TargetInfoConfig = TargetInfoConfig.model_construct()
     """The metric `target_info`."""
     disable_scope_info: bool = False
     """Omit the `otel_scope_*` labels."""
@@ -126,9 +126,9 @@ class PrometheusRemoteWriteConfig(RemoteExporterConfig):
     """Write histograms with explicit bounds as native histograms with custom buckets. Protocol 2.0 only."""
     max_batch_size_bytes: Annotated[int, Field(ge=_SMALLEST_REQUEST)] = 3_000_000
     """The most bytes of a request before compression."""
-    remote_write_queue: RemoteWriteQueueConfig = RemoteWriteQueueConfig()
+    remote_write_queue: RemoteWriteQueueConfig = RemoteWriteQueueConfig.model_construct()
     """How a batch is divided into requests."""
-    conversion: SeriesMemoryConfig = SeriesMemoryConfig()
+    conversion: SeriesMemoryConfig = SeriesMemoryConfig.model_construct()
     """The limits of the memory for the totals of deltas. Cumulative series take none."""
     sending_queue: WriteQueueConfig = WriteQueueConfig.model_construct()
     retry_on_failure: WriteRetryConfig = WriteRetryConfig.model_construct()

@@ -50,7 +50,7 @@ class BearerTokenAuthConfig(ComponentConfig):
     """Several tokens, for example an old and a new one. They replace `token`."""
     filename: Annotated[str | None, ReadableFile()] = None
     """A file with a token on each line. It replaces `token` and `tokens`, and is read again when it changes."""
-    file_retry: FileRetryConfig = FileRetryConfig()
+    file_retry: FileRetryConfig = FileRetryConfig.model_construct()
 
     @model_validator(mode="after")
     def _has_a_token(self) -> Self:

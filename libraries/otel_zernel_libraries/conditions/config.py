@@ -64,7 +64,7 @@ class MatchProperties(Section):
     must all match. A property that a signal does not have never matches."""
 
     match_type: MatchType
-    regexp: RegexpOptions = RegexpOptions()
+    regexp: RegexpOptions = RegexpOptions.model_construct()
     services: tuple[str, ...] = ()
     """Values of the resource attribute `service.name`."""
     resources: tuple[AttributeMatch, ...] = ()

@@ -61,7 +61,7 @@ class MetricMatch(Section):
     """Metrics, by name and by attributes of their resource."""
 
     match_type: Literal["strict", "regexp", "expr"]
-    regexp: RegexpOptions = RegexpOptions()
+    regexp: RegexpOptions = RegexpOptions.model_construct()
     metric_names: tuple[str, ...] = ()
     resource_attributes: tuple[AttributeMatch, ...] = ()
     """All of them must match."""
@@ -108,7 +108,7 @@ class MetricFilters(Section):
 
     include: MetricMatch | None = None
     exclude: MetricMatch | None = None
-    regexp: RegexpOptions = RegexpOptions()
+    regexp: RegexpOptions = RegexpOptions.model_construct()
     resource: tuple[Annotated[str, _about("resource")], ...] = ()
     metric: tuple[Annotated[str, _about("metric")], ...] = ()
     datapoint: tuple[Annotated[str, _about("datapoint")], ...] = ()
@@ -144,10 +144,10 @@ class FilterConfig(ComponentConfig):
     error_mode: ErrorMode = "ignore"
     """If a condition cannot be evaluated on an item: `ignore` logs it once and treats the condition as false, `silent`
     does not log it, and `propagate` drops the batch."""
-    metrics: MetricFilters = MetricFilters()
-    logs: LogFilters = LogFilters()
-    spans: SpanFilters = SpanFilters()
-    traces: TraceFilters = TraceFilters()
+    metrics: MetricFilters = MetricFilters.model_construct()
+    logs: LogFilters = LogFilters.model_construct()
+    spans: SpanFilters = SpanFilters.model_construct()
+    traces: TraceFilters = TraceFilters.model_construct()
     metric_conditions: tuple[Annotated[ConditionGroup, BeforeValidator(_one), _of("metrics")], ...] = ()
     trace_conditions: tuple[Annotated[ConditionGroup, BeforeValidator(_one), _of("traces")], ...] = ()
     log_conditions: tuple[Annotated[ConditionGroup, BeforeValidator(_one), _of("logs")], ...] = ()

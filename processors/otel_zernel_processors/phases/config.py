@@ -71,9 +71,9 @@ class PhasesConfig(ComponentConfig):
     """Seconds of data that arrive in a second, for a replay; 0 if only the data counts. null for live data."""
     idle_timeout: PositiveDuration = 300.0
     """A process without data for this time (s) has ended."""
-    signals: SignalsConfig = SignalsConfig()
+    signals: SignalsConfig = SignalsConfig.model_construct()
     """The rules for processes without scopes."""
-    traces: TracesConfig | None = TracesConfig()
+    traces: TracesConfig | None = TracesConfig.model_construct()
     """The choice of the steps that become traces; null for no traces."""
     verdict: Mapping[str, float] | None = None
     """No effect: verdicts follow from causes. Files of older releases have thresholds here."""

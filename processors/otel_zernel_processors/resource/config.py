@@ -64,7 +64,7 @@ class DetectionConfig(ComponentConfig):
     """Whether a detected attribute replaces an existing one."""
     timeout: Duration = 5.0
     """Without an effect: the detectors ask no other machine."""
-    system: SystemDetectorConfig = SystemDetectorConfig()
+    system: SystemDetectorConfig = SystemDetectorConfig.model_construct()
 
 
 class ResourceConfig(DetectionConfig):

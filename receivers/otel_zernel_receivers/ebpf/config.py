@@ -57,7 +57,7 @@ def _stacks_or_false(value: Any, write: SerializerFunctionWrapHandler) -> Any:
 class EbpfConfig(ComponentConfig):
     """Which processes to watch, how often to read, and how much memory and CPU to use."""
 
-    processes: ProcessesConfig = ProcessesConfig()
+    processes: ProcessesConfig = ProcessesConfig.model_construct()
     """Selects the processes to watch."""
     interval: PositiveDuration = 1.0
     """Seconds between two readings of the kernel's counters."""

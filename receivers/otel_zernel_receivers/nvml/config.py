@@ -56,7 +56,7 @@ class NvmlConfig(ScraperConfig):
     """Seconds before the start. XIDs in the kernel's log from then on count, too."""
     metrics: Mapping[MetricName, MetricConfig] = Field(default_factory=dict)
     """Metrics to enable or disable, by name."""
-    processes: GpuProcessesConfig = GpuProcessesConfig()
+    processes: GpuProcessesConfig = GpuProcessesConfig.model_construct()
 
     def enabled(self) -> frozenset[str]:
         """The names of the metrics to send."""

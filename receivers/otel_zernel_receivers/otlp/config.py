@@ -55,8 +55,8 @@ class KeepaliveEnforcementPolicy(Section):
 class ServerKeepaliveConfig(Section):
     """Pings in both directions."""
 
-    server_parameters: KeepaliveServerParameters = KeepaliveServerParameters()
-    enforcement_policy: KeepaliveEnforcementPolicy = KeepaliveEnforcementPolicy()
+    server_parameters: KeepaliveServerParameters = KeepaliveServerParameters.model_construct()
+    enforcement_policy: KeepaliveEnforcementPolicy = KeepaliveEnforcementPolicy.model_construct()
 
 
 class ProtocolConfig(Section):
@@ -116,7 +116,7 @@ class GrpcConfig(ProtocolConfig):
     """Without effect."""
     write_buffer_size: Annotated[int, Field(ge=0)] = 32768
     """Without effect."""
-    keepalive: ServerKeepaliveConfig = ServerKeepaliveConfig()
+    keepalive: ServerKeepaliveConfig = ServerKeepaliveConfig.model_construct()
 
 
 class HttpConfig(ProtocolConfig):

@@ -22,7 +22,7 @@ class ZernelConfig(ComponentConfig):
     """Headers of the request. Values are never printed."""
     auth: AuthConfig | None = None
     """The extension that adds credentials to the request."""
-    tls: TlsConfig = TlsConfig()
+    tls: TlsConfig = TlsConfig.model_construct()
     """TLS, for `wss://`."""
     initial_interval: PositiveDuration = 1.0
     """Seconds before the first attempt to connect again. They double with each failure."""

@@ -99,7 +99,7 @@ class ScrapeHttpConfig(Section):
     """The older form of `authorization::credentials`."""
     bearer_token_file: str | None = None
     """The older form of `authorization::credentials_file`."""
-    tls_config: ScrapeTlsConfig = ScrapeTlsConfig()
+    tls_config: ScrapeTlsConfig = ScrapeTlsConfig.model_construct()
     """TLS, for `scheme: https`."""
     follow_redirects: bool = True
     """Follow up to 10 redirects. Credentials are not sent to another host."""

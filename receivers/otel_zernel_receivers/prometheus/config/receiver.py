@@ -28,7 +28,7 @@ class RenameConfig(Section):
 class PrometheusFileConfig(Section):
     """The parts of Prometheus' configuration file that are about scraping."""
 
-    global_: GlobalScrapeConfig = Field(GlobalScrapeConfig(), alias="global")
+    global_: GlobalScrapeConfig = Field(GlobalScrapeConfig.model_construct(), alias="global")
     """The defaults of all jobs."""
     scrape_configs: Annotated[list[ScrapeJobConfig], Field(min_length=1)]
     """The jobs."""
