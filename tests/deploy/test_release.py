@@ -68,3 +68,10 @@ def test_the_workflow_publishes_without_a_token_and_only_what_was_installed() ->
     assert jobs["publish"]["permissions"] == {"id-token": "write"}
     assert "verify-tag" in yaml.safe_dump(jobs["build"])
     assert "secrets." not in yaml.safe_dump(jobs)
+
+
+def test_the_workflow_names_the_commits_of_other_projects_actions() -> None:
+    """A tag can be moved to another commit; that of the release would then get the right to publish."""
+    used = [step["uses"] for job in WORKFLOW["jobs"].values() for step in job["steps"] if "uses" in step]
+    assert used
+    assert [name for name in used if not re.search(r"@[0-9a-f]{40}$", name)] == []
