@@ -14,7 +14,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 BASE := $(VENV)/.base
 
-.PHONY: run cluster test lint bench gpu-check docs site symbols peers torches bpf soak kernels clean
+.PHONY: run cluster test lint bench gpu-check docs site deb symbols peers torches bpf soak kernels clean
 
 run: $(BASE)
 	@$(BIN)/otel-zernel demo
@@ -75,6 +75,10 @@ site: $(BASE)
 	$(BIN)/python -m docs.site build/pages
 	$(BIN)/mkdocs build --strict --quiet --config-file docs/mkdocs.yml
 	@echo 'The site is in build/site: open build/site/index.html.'
+
+# Builds a package for this release of Debian or Ubuntu into dist: deploy/deb.
+deb: $(STAMP)
+	$(BIN)/python -m deploy.deb dist
 
 # Collects the symbols of released wheels for the tests and docs/versions.md. Takes half an hour and downloads some GB.
 # Needs Debian's binutils and binutils-aarch64-linux-gnu.

@@ -32,22 +32,32 @@ EXTRAS: Final = ("gateway", "kafka", "store")
 
 
 def install(root: Path, architecture: str, extras: Iterable[str], wheels: Path) -> None:
-    """Installs the project and its dependencies into the tree. `wheels` is a folder for the project's wheel.
+    """Installs the project and its dependencies into the tree, with the versions of `constraints.txt`.
 
-    Raises CalledProcessError if pip finds no package for the architecture.
+    `wheels` is a folder for the project's wheel. Raises CalledProcessError if pip finds no package for the
+    architecture.
     """
-    _pip("wheel", "--no-deps", "--wheel-dir", str(wheels), str(PROJECT))
-    (wheel,) = wheels.glob("otel_zernel-*.whl")
-    platforms = [f"--platform={kind}_{_MACHINES[architecture]}" for kind in _WHEELS]
-    options = ("--only-binary=:all:", "--python-version=3.11", "--implementation=cp", "--no-compile")
     lock = f"--constraint={Path(__file__).with_name('constraints.txt')}"
-    site = root / _SITE
-    _pip("install", "--target", str(site), *options, *platforms, lock, f"{wheel}[{','.join(extras)}]")
-    _clean(site)
+    install_into(root / _SITE, architecture, "3.11", extras, wheels, lock)
     _byte_compile(root)
     command = root / "usr/bin/otel-zernel"
     command.write_text(_COMMAND)
     command.chmod(0o755)
+
+
+def install_into(
+    site: Path, architecture: str, python: str, extras: Iterable[str], wheels: Path, *options: str
+) -> None:
+    """Installs the project and its dependencies into a folder, for a version of Python such as `3.11`.
+
+    `options` are more of pip's. The rest is as for `install`.
+    """
+    _pip("wheel", "--no-deps", "--wheel-dir", str(wheels), str(PROJECT))
+    (wheel,) = wheels.glob("otel_zernel-*.whl")
+    platforms = [f"--platform={kind}_{_MACHINES[architecture]}" for kind in _WHEELS]
+    kind = ("--only-binary=:all:", f"--python-version={python}", "--implementation=cp", "--no-compile")
+    _pip("install", "--target", str(site), *kind, *platforms, *options, f"{wheel}[{','.join(extras)}]")
+    _clean(site)
 
 
 def version() -> str:
