@@ -94,6 +94,7 @@ peers: $(STAMP)
 	sh tests/interop/install-peers.sh $(BIN)/pip $(TORCH)
 	sh tests/interop/install-kafka.sh
 	sh tests/interop/install-go-peers.sh $(BIN)/pip
+	sh tests/interop/install-trackers.sh $(PYTHON)
 	sh tests/interop/install-newest-python.sh $(BIN)/pip
 	[ "$(REQUIRE_PEERS)" != 1 ] || sh tests/interop/install-torch.sh $(PYTHON) $(OLD_TORCH) $(TORCH)
 	[ "$(REQUIRE_PEERS)" != 1 ] || sh tests/interop/install-frameworks.sh $(PYTHON) $(FRAMEWORKS) $(TORCH)

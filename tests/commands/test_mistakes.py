@@ -13,7 +13,7 @@ from otel_zernel.cli import main
 
 RECORDING = str(ROOT / "examples" / "training_spans.jsonl")
 STATE = str(ROOT / "tests/exporters/live/golden/gloo_DDP_a_late_rank.json")
-FOR_RUNNING_JOBS = "a pid, --for and a program are for running jobs"
+FOR_RUNNING_JOBS = "a pid, --for, --track and a program are for running jobs"
 WRONG: list[tuple[list[str], int, str]] = [
     (["api"], 2, "one of the arguments --store --config is required"),
     (["api", "--store", "metrics.db"], 1, "extensions::query::url: not the URL of a database"),

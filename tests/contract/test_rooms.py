@@ -86,7 +86,7 @@ HOUSES: dict[str, list[set[str]]] = {
     ],
     "otel_zernel_commands.why": [
         {"__init__", "command", "demo", "session", "progress", "comparison", "assistant"},
-        {"rendering"},
+        {"rendering", "tracking"},
         {"findings"},
         {"watch"},
         {"beginning", "prerequisites", "started_program", "terminal"},

@@ -62,6 +62,12 @@ class WhyCommand(Command):
         )
         add_outputs(parser)
         parser.add_argument(
+            "--track",
+            action="store_true",
+            help="also write the causes and the shares of time into the job's run of Weights & Biases, MLflow or "
+            "TensorBoard, if its environment names one",
+        )
+        parser.add_argument(
             "--compare",
             nargs=2,
             type=Path,
@@ -106,7 +112,7 @@ class WhyCommand(Command):
         errors = sys.stderr or io.StringIO()
         beginning = contextlib.nullcontext() if options.replay else begun(starts_program=starts_program)
         with _program_of(options) as program, beginning as installed:
-            from otel_zernel_commands.why.session import WatchOptions, replayed_report, watched_report
+            from otel_zernel_commands.why.session import WatchOptions, replayed_report, track, watched_report
             from otel_zernel_commands.why.watch import Slices
 
             choice = JobChoice(program.pid) if program else choice
@@ -123,6 +129,8 @@ class WhyCommand(Command):
                 fail(str(error))
                 return program.status
             _print_report(report, slices, options, errors)
+            if options.track:
+                track(report, options.program, errors)
             is_hung = any(job.hang and not job.hang.is_stop for job in report.jobs)
             compared = _compare_with(baseline, report, options) if baseline else 0
             if program and program.is_running:
@@ -193,8 +201,8 @@ def _check_replay(options: argparse.Namespace) -> None:
     from otel_zernel.cli.output import WrongUsage
     from otel_zernel_libraries.recordings import require_recording
 
-    if options.pid or options.chosen_pid or options.seconds or options.program is not None:
-        raise WrongUsage("a pid, --for and a program are for running jobs: leave them out with --replay")
+    if options.pid or options.chosen_pid or options.seconds or options.program is not None or options.track:
+        raise WrongUsage("a pid, --for, --track and a program are for running jobs: leave them out with --replay")
     require_recording(options.replay)
 
 

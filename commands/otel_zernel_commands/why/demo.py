@@ -28,7 +28,7 @@ class DemoCommand(WhyCommand):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_outputs(parser)
-        nothing = dict.fromkeys(("pid", "chosen_pid", "job", "seconds", "compare", "baseline", "program"))
+        nothing = dict.fromkeys(("pid", "chosen_pid", "job", "seconds", "compare", "baseline", "program", "track"))
         parser.set_defaults(replay=_RECORDING, **nothing)
 
     def outlook(self, findings: "Mapping[str, Sequence[Finding]]") -> str:

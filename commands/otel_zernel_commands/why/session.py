@@ -141,6 +141,15 @@ def replayed_report(path: Path, name: str | None, slices: watch.Slices | None, p
     return report
 
 
+def track(report: WhyReport, program: list[str] | None, messages: TextIO) -> None:
+    """Writes summaries into the runs of the jobs. `program` is the command line of the one that was started."""
+    from otel_zernel_commands.why.tracking import sent
+
+    for job in report.jobs:
+        for message in sent(job, program):
+            print(message, file=messages)
+
+
 def _chosen(options: WatchOptions) -> list[int]:
     """The processes whose threads are sampled: none as long as the program is held."""
     is_held = options.program is not None and not options.program.started_ns
