@@ -82,6 +82,11 @@ PROGRAMS = {
     "Lightning, teacher": _by_loader("lightning_:fit_with_teacher", "lightning", soak=True),
     "tokenizing in the loop": _by_loader("positions:tokenizing", soak=True),
     "average of the weights": _by_loader("positions:averaged", soak=True),
+    "average of the state": _by_loader(
+        "positions:averaged_state",
+        soak=True,
+        fails="84 %: the average is computed apart from the weights and copied, and no probed operator does so",
+    ),
     "compiled optimizer step": _by_loader("positions:compiled_step", soak=True),
     "cold torch.compile": _by_loader("positions:cold_compile", soak=True),
     "logger that sleeps": _by_hand("positions:sleeping_logger", soak=True),
@@ -90,10 +95,15 @@ PROGRAMS = {
     "batches in Python": _by_hand(
         "positions:computed_batches",
         soak=True,
-        fails="81 %: 19 samples a second divide the time between the report and the batch only after some steps",
+        fails="96 %: samples divide the time between the report and the batch, and two seconds have few",
+    ),
+    "batches and rare reports": _by_hand(
+        "positions:parsed_batches", soak=True, fails="91 %: each gap has about seven samples, and is divided by them"
     ),
     "slices of a tensor": _by_hand("positions:slices", soak=True),
     "rollouts": _by_hand("positions:rollouts", soak=True),
+    "rollouts by a decorated function": _by_hand("reinforcement:decorated", soak=True),
+    "rollouts in inference mode": _by_hand("reinforcement:actor_critic", soak=True),
     "environments behind pipes": _by_hand("positions:piped_environments", soak=True),
     "pipeline by send and recv": _by_hand("positions:pipeline", ranks=2, soak=True),
     "detection": _by_loader("strangers:detection", soak=True),

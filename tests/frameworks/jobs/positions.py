@@ -1,5 +1,6 @@
 """Loops whose positions marks alone do not show: before the forward pass, after the step, between passes."""
 
+import copy
 import fcntl
 import multiprocessing
 import os
@@ -15,7 +16,7 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.data import DataLoader
 
-from tests.frameworks.jobs.models.small import BATCH, STEPS, layers, random_batch
+from tests.frameworks.jobs.models.small import BATCH, CLASSES, STEPS, WIDTH, layers, random_batch
 from tests.frameworks.jobs.recording.pytorch import TorchRun
 from tests.frameworks.jobs.recording.slowness import busy
 
@@ -57,6 +58,30 @@ def computed_batches(run: TorchRun) -> None:
     run.train(model, torch.optim.AdamW(model.parameters()), batches(), report)
 
 
+def parsed_batches(run: TorchRun) -> None:
+    """Each batch is parsed in Python. After the step, the loss is read, and each fifth step has a report."""
+    model = layers(10, 512)
+    run.watch_model(model)
+    optimizer = torch.optim.AdamW(model.parameters())
+    lines = [",".join(f"{(at * row) % 97 / 97:.4f}" for at in range(512)) for row in range(1, 129)]
+    history: list[float] = []
+    run.get_ready()
+    with run.truth.loop():
+        for number in range(2 * STEPS):
+            with run.truth.region("data"):
+                batch = torch.tensor([[float(word) for word in line.split(",")] for line in lines])
+            with run.truth.region("forward"):
+                loss = model(batch).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            with run.truth.region("host"):
+                history.append(loss.item())
+                if number % 5 == 4:
+                    sorted(_token(f"{number}{at}") for at in range(60_000))
+            run.truth.stepped()
+
+
 def sleeping_logger(run: TorchRun) -> None:
     """After each step, the program sleeps, for example to limit its rate of requests."""
     _log(run, lambda _: time.sleep(LOG_S))
@@ -93,6 +118,21 @@ def piping_logger(run: TorchRun) -> None:
             os.write(writer, bytes(PIPE_BYTES))
 
     _log(run, log)
+
+
+def averaged_state(run: TorchRun) -> None:
+    """An exponential average of the weights and of the statistics of a layer, as timm's ModelEmaV2 copies it."""
+    model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(WIDTH), nn.ReLU(), nn.Linear(WIDTH, CLASSES))
+    average = copy.deepcopy(model).eval()
+    run.watch_model(model)
+
+    def update(_: int) -> None:
+        with run.truth.region("average"), torch.no_grad():
+            for mean, value in zip(average.state_dict().values(), model.state_dict().values(), strict=True):
+                mean.copy_(0.99 * mean + 0.01 * value)
+
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    run.train(model, optimizer, DataLoader(run.samples(), batch_size=BATCH), update)
 
 
 def averaged(run: TorchRun) -> None:
