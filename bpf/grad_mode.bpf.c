@@ -46,6 +46,7 @@ __noinline int change_grad(struct thread *thread, __u32 is_without_grad)
 #define GRAD_MODE_OFF 1
 #define INFERENCE 2
 #define DEEPEST_INFERENCE 64
+#define OFF_BEFORE_INFERENCE 0x80000000 /* GradMode when the outermost inference mode began: its end restores that */
 
 /* torch.autograd.Function.apply switches gradients off while the forward function runs, but makes its results a part of the pass
  * with gradients. Compiled models and activation checkpoints are such functions. */
@@ -84,16 +85,24 @@ static __always_inline void set_grad_mode(struct hit *hit)
 		change_grad(hit->thread, is_enabled ? others : others | GRAD_MODE_OFF);
 }
 
-/* torch.inference_mode */
+/* torch.inference_mode. It switches GradMode off unseen, so a torch.no_grad inside it leaves GradMode off. */
 
 static __always_inline void begin_inference(struct hit *hit)
 {
-	if (hit->thread->is_without_grad < DEEPEST_INFERENCE * INFERENCE)
-		change_grad(hit->thread, hit->thread->is_without_grad + INFERENCE);
+	__u32 mode = hit->thread->is_without_grad;
+
+	if (mode == GRAD_MODE_OFF)
+		mode |= OFF_BEFORE_INFERENCE;
+	if ((mode & ~OFF_BEFORE_INFERENCE) < DEEPEST_INFERENCE * INFERENCE)
+		change_grad(hit->thread, mode + INFERENCE);
 }
 
 static __always_inline void end_inference(struct hit *hit)
 {
-	if (hit->thread->is_without_grad >= INFERENCE)
-		change_grad(hit->thread, hit->thread->is_without_grad - INFERENCE);
+	__u32 mode = hit->thread->is_without_grad, depth = (mode & ~OFF_BEFORE_INFERENCE) / INFERENCE;
+
+	if (depth > 1)
+		change_grad(hit->thread, mode - INFERENCE);
+	else if (depth)
+		change_grad(hit->thread, mode & OFF_BEFORE_INFERENCE ? GRAD_MODE_OFF : 0);
 }

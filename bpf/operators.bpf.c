@@ -166,6 +166,17 @@ static __always_inline int leaves_pass(const struct thread *thread, __u32 kind, 
 	return kind == OPERATOR && has_left_pass(thread, now);
 }
 
+/* Whether gradients were on only for a moment in the thread's region, as in a property of torch.distributions. */
+static __always_inline int is_same_region(const struct thread *thread, __u64 now)
+{
+	const struct run *run = &thread->run;
+	__u64 waited = run->region.times[THREAD_CPU_WAIT], before = thread->mark.times[THREAD_CPU_WAIT];
+
+	waited = waited > before ? waited - before : 0;
+	return thread->is_without_grad && run->region.time >= run->over &&
+	       run->region.time - run->over < SHORTEST_HOST + waited && !has_left_pass(thread, now);
+}
+
 /* Whether the thread's run ended before this operator. */
 static __always_inline int is_past(const struct thread *thread, __u32 kind, __u64 now)
 {
@@ -182,8 +193,9 @@ static __always_inline int is_past(const struct thread *thread, __u32 kind, __u6
 		return kind != OPERATOR || run->regions > 1 || now - run->over > LONGEST_JOIN_GAP ||
 		       run->over - run->first > LONGEST_JOIN;
 	if (run->over)
-		return now - run->over > LONGEST_MERGE_GAP || run->over - run->first > LONGEST_MERGE ||
-		       run->parts >= MERGED_PARTS;
+		return !is_same_region(thread, now) &&
+		       (now - run->over > LONGEST_MERGE_GAP || run->over - run->first > LONGEST_MERGE ||
+			run->parts >= MERGED_PARTS);
 	if (leaves_pass(thread, kind, now))
 		return !run->is_without_grad || now - run->first > LONGEST_MERGE || run->parts >= MERGED_PARTS;
 	return since > (run->is_without_grad ? PAUSE : PAUSE_WITH_GRAD) &&
@@ -229,7 +241,8 @@ static __always_inline void continue_run(struct thread *thread, __u64 now)
 	struct run *run = &thread->run;
 	__u64 begin = begin_of_part(thread, now);
 
-	if (thread->is_without_grad && begin - run->over >= SHORTEST_HOST && run->kind != OF_IN_PLACE)
+	if (thread->is_without_grad && begin - run->over >= SHORTEST_HOST && run->kind != OF_IN_PLACE &&
+	    !is_same_region(thread, now))
 		begin_part(run, run->over, begin);
 	run->over = 0;
 	run->regions++;
@@ -386,10 +399,11 @@ static __always_inline void end_region(struct thread *thread, struct process *pr
 static __always_inline void end_idle_run(struct thread *thread, __u64 now, int is_asleep)
 {
 	const struct run *run = &thread->run;
+	int is_over = run->over && !is_same_region(thread, now);
 
 	if (run->is_in_step)
 		return;
-	if (run->over ? now - run->over > LONGEST_MERGE_GAP || (is_asleep && now - run->emitted > LONGEST_MERGE_GAP)
-		      : run->first && now - run->last > LONGEST_RUN)
+	if (is_over ? now - run->over > LONGEST_MERGE_GAP || (is_asleep && now - run->emitted > LONGEST_MERGE_GAP)
+		    : run->first && now - run->last > LONGEST_RUN)
 		end_run(thread, 0);
 }

@@ -42,7 +42,7 @@ struct sample_key {
 struct sample_count {
 	__u64 count;
 	__u64 ns; /* that taking the samples took */
-	__u64 waited; /* ns */
+	__u64 lasted; /* ns: of the waits, or between the ticks */
 };
 
 /* User space removes what it reads. */
@@ -110,13 +110,13 @@ static __always_inline __u32 running_code(const struct executable *executable)
 	return is_own(code) ? code : CODE_NATIVE;
 }
 
-static __always_inline void count_sample(const struct sample_key *key, __u64 began, __u64 waited)
+static __always_inline void count_sample(const struct sample_key *key, __u64 began, __u64 lasted)
 {
-	struct sample_count *counted = bpf_map_lookup_elem(&samples, key), first = { .count = 1, .waited = waited };
+	struct sample_count *counted = bpf_map_lookup_elem(&samples, key), first = { .count = 1, .lasted = lasted };
 
 	if (counted) {
 		__sync_fetch_and_add(&counted->count, 1);
-		__sync_fetch_and_add(&counted->waited, waited);
+		__sync_fetch_and_add(&counted->lasted, lasted);
 		__sync_fetch_and_add(&counted->ns, bpf_ktime_get_ns() - began);
 		return;
 	}
@@ -201,7 +201,7 @@ int sample(struct tick *tick)
 		if (key.stack && key.state == THREAD_ON_CPU)
 			count_sample_for_batch(thread, tgid);
 	}
-	count_sample(&key, began, 0);
+	count_sample(&key, began, tick->period);
 	return 0;
 }
 

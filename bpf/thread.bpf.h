@@ -118,7 +118,7 @@ struct thread {
 	__u64 work_wait_blocked;
 	struct snapshot work_wait_begin;
 	__u32 work_wait_flags;
-	__u32 is_without_grad; /* 1 if GradMode is off, + 2 for each inference mode that it is in */
+	__u32 is_without_grad; /* 1 if GradMode is off, + 2 for each inference mode that it is in; see grad_mode.bpf.c */
 	__u32 is_in_closure;   /* gradients are on inside an optimizer's step */
 	__u32 is_own;	       /* it has computed outside backward passes */
 	__u32 is_autograd;     /* one of autograd's own threads */

@@ -33,7 +33,7 @@ class Records:
         self._is_wanted, self._with_stacks = "logs" in context.signals, bool(config.stacks)
         self._tables, self._identities = tables, identities
         self._ends = EndLog(identities, context.clock.monotonic, context.logger, offset_ns)
-        self._stacks = StackLog(identities, sampler.lines, config.clock_frequency, context.drop)
+        self._stacks = StackLog(identities, sampler.lines, context.drop)
         self._silent = SilentProcesses(
             tables.rows, tables.workers, tables.threads, OpenCollectives(tables.maps, tables.rows), identities.folder
         )

@@ -44,12 +44,9 @@ class _Pending:
 class StackLog:
     """Adds up the stacks of each process, and reports them as log records. One thread at a time may use it."""
 
-    def __init__(
-        self, identities: Identities, lines: StackLines, frequency: int, drop: Callable[[int, str], None]
-    ) -> None:
-        """`frequency`: samples a second. `drop` counts a loss with its reason."""
+    def __init__(self, identities: Identities, lines: StackLines, drop: Callable[[int, str], None]) -> None:
+        """`drop` counts a loss with its reason."""
         self._identities, self._lines, self._drop = identities, lines, drop
-        self._period_ns = 1_000_000_000 // max(frequency, 1)
         self._pending: defaultdict[WatchedProcess, _Pending] = defaultdict(_Pending)
         self._recorded_ns = 0
 
@@ -80,12 +77,11 @@ class StackLog:
         if reading.without_frames:
             self._drop(reading.without_frames, "no_frames")
         for stack, count in reading.stacks.items():
-            ns = count.waited_ns if stack.code == Code.NONE else count.samples * self._period_ns
             if stack in pending.ns or len(pending.ns) < _MOST:
-                pending.ns[stack] += ns
+                pending.ns[stack] += count.ns
             else:
                 pending.left_out += 1
-                pending.left_out_ns += ns
+                pending.left_out_ns += count.ns
 
     def _take(self, process: WatchedProcess) -> ProcessStacks:
         pending = self._pending.pop(process)

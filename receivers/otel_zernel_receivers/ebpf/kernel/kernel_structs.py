@@ -341,7 +341,7 @@ STACK = np.dtype(
     ]
 )
 
-SAMPLE_COUNT = np.dtype([("count", "<u8"), ("ns", "<u8"), ("waited", "<u8")])
+SAMPLE_COUNT = np.dtype([("count", "<u8"), ("ns", "<u8"), ("lasted", "<u8")])
 
 
 class ThreadState(IntEnum):

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from otel_zernel_libraries.training.ledger import Activity
-from otel_zernel_receivers.ebpf.kernel.kernel_structs import COUNT, SAMPLE_COUNT, SAMPLE_KEY, STACK, Code
+from otel_zernel_receivers.ebpf.kernel.kernel_structs import COUNT, SAMPLE_COUNT, SAMPLE_KEY, STACK, Code, Interval
 from otel_zernel_receivers.ebpf.kernel.libbpf import Map
 from otel_zernel_receivers.ebpf.tables.process_table import ProcessRows, WatchedProcess
 
@@ -19,6 +19,12 @@ _ACTIVITIES: Final[Mapping[int, Activity]] = {
     Code.PYTHON: Activity.PYTHON,
     Code.NATIVE: Activity.NATIVE,
 }
+
+
+_LOADS: Final = frozenset({(Interval.DATA_LOADING + 1) * 2, (Interval.DATA_LOADING + 1) * 2 + 1})
+_AFTER_STEP: Final = frozenset((kind + 1) * 2 + 1 for kind in (Interval.OPTIMIZER, Interval.ZERO_GRAD))
+_FEW: Final = 3
+"""A process computes between its steps if it has more samples there, and none in or after a load."""
 
 
 class SampledProcess(NamedTuple):
@@ -56,8 +62,8 @@ class StackCount(NamedTuple):
 
     samples: int
     """On the CPU, or at the end of a wait."""
-    waited_ns: int
-    """The length of the waits."""
+    ns: int
+    """The length of the waits, or of the times between the ticks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +116,25 @@ class SampleTable:
     def __init__(self, maps: Mapping[str, Map], rows: ProcessRows) -> None:
         self._samples, self._stacks, self._rows = maps["samples"], maps["stacks"], rows
         self._gathered: defaultdict[WatchedProcess, _Gathered] = defaultdict(_Gathered)
+        self._between_steps: Counter[WatchedProcess] = Counter()
+        self._loading: set[WatchedProcess] = set()
+
+    @property
+    def between_steps(self) -> list[WatchedProcess]:
+        """The processes that compute between their steps, and have no DataLoader: samples alone show their loads."""
+        some = self._between_steps.items()
+        return [process for process, count in some if count > _FEW and process not in self._loading]
+
+    def forget(self, process: WatchedProcess) -> None:
+        """The process has ended."""
+        self._loading.discard(process)
+        del self._between_steps[process]
 
     def gather(self) -> dict[SampledProcess, set[int]]:
         """Moves the samples out of the kernel. Returns the stacks of each process, for `frames`."""
         stacks: defaultdict[SampledProcess, set[int]] = defaultdict(set)
         keys, values = self._samples.items(SAMPLE_KEY, SAMPLE_COUNT, removed=True)
-        for (row, generation, *fields, _), (count, cost_ns, waited_ns) in zip(
+        for (row, generation, *fields, _), (count, cost_ns, lasted_ns) in zip(
             keys.tolist(), values.tolist(), strict=True
         ):
             process = self._rows[row]
@@ -124,6 +143,10 @@ class SampleTable:
                 gathered = self._gathered[process]
                 if not sampled.worker:
                     gathered.cost_ns += cost_ns
+                    if sampled.place in _LOADS:
+                        self._loading.add(process)
+                    elif sampled.place in _AFTER_STEP:
+                        self._between_steps[process] += count
                     if sampled.code in _ACTIVITIES:
                         gathered.counts[sampled.thread, _ACTIVITIES[sampled.code]] += count
                 if not sampled.stack:
@@ -131,7 +154,7 @@ class SampleTable:
                 else:
                     stacks[SampledProcess(process, sampled.worker)].add(sampled.stack)
                     before = gathered.stacks.get(sampled, StackCount(0, 0))
-                    gathered.stacks[sampled] = StackCount(before.samples + count, before.waited_ns + waited_ns)
+                    gathered.stacks[sampled] = StackCount(before.samples + count, before.ns + lasted_ns)
         return stacks
 
     def read(self) -> list[SamplesReading]:

@@ -17,7 +17,7 @@ from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
 from otel_zernel_receivers.ebpf.tables.samples import SampledStack, SamplesReading, StackCount
 
 JOB, OTHER = WatchedProcess(0, 1, 100), WatchedProcess(1, 1, 101)
-FREQUENCY = 20
+FREQUENCY, PERIOD_NS = 20, 50_000_000
 FIT, LOAD = CodeLine("train.py", "fit", 3), CodeLine("train.py", "load", 9)
 INSIDE_OPTIMIZER, AFTER_LOAD = (Interval.OPTIMIZER + 1) * 2, (Interval.DATA_LOADING + 1) * 2 + 1
 
@@ -49,7 +49,7 @@ class Log:
         inner_is_cut = PythonStack((LOAD, FIT), is_cut=True)
         self.drop = Dropped()
         stacks = Lines(lines or {1: PythonStack((FIT,), is_cut=False), 2: inner_is_cut, 3: inner_is_cut})
-        self._log = StackLog(cast("Identities", TwoProcesses()), cast("StackLines", stacks), FREQUENCY, self.drop)
+        self._log = StackLog(cast("Identities", TwoProcesses()), cast("StackLines", stacks), self.drop)
 
     def records(
         self,
@@ -82,7 +82,10 @@ def waited(stack: int, state: int) -> SampledStack:
 
 def test_samples_count_by_their_interval_and_waits_by_their_length() -> None:
     samples = reading(
-        {ran(1, INSIDE_OPTIMIZER): StackCount(3, 0), waited(2, ThreadState.TIMER): StackCount(2, 50_000_000)}
+        {
+            ran(1, INSIDE_OPTIMIZER): StackCount(3, 3 * PERIOD_NS),
+            waited(2, ThreadState.TIMER): StackCount(2, 50_000_000),
+        }
     )
     (stacks,) = Log().records(samples, is_last=True)
     assert stacks.lines == (FIT, LOAD)
@@ -97,8 +100,10 @@ def test_samples_count_by_their_interval_and_waits_by_their_length() -> None:
 
 def test_stacks_with_the_same_lines_are_one() -> None:
     log = Log()
-    assert not log.records(reading({ran(2): StackCount(1, 0)}))
-    (stacks,) = log.records(reading({ran(2): StackCount(1, 0), ran(3): StackCount(2, 0)}), is_last=True)
+    assert not log.records(reading({ran(2): StackCount(1, PERIOD_NS)}))
+    (stacks,) = log.records(
+        reading({ran(2): StackCount(1, PERIOD_NS), ran(3): StackCount(2, 2 * PERIOD_NS)}), is_last=True
+    )
     assert [stack.seconds for stack in stacks.stacks] == [4 / FREQUENCY]
 
 
@@ -125,7 +130,7 @@ def test_the_code_decides_the_activity_on_the_cpu_and_the_state_that_of_waits_an
 
 def test_a_record_comes_after_some_time_and_at_the_end_of_its_process() -> None:
     log = Log()
-    samples = reading({ran(1): StackCount(1, 0)})
+    samples = reading({ran(1): StackCount(1, PERIOD_NS)})
     assert not log.records(samples)
     assert len(log.records(samples, time_ns=7 + INTERVAL_NS)) == 1
     assert not log.records(samples, time_ns=6 + 2 * INTERVAL_NS)
@@ -134,7 +139,7 @@ def test_a_record_comes_after_some_time_and_at_the_end_of_its_process() -> None:
 
 
 def test_a_process_that_is_not_selected_has_no_record() -> None:
-    assert not Log().records(reading({ran(1): StackCount(1, 0)}, OTHER), is_last=True)
+    assert not Log().records(reading({ran(1): StackCount(1, PERIOD_NS)}, OTHER), is_last=True)
 
 
 def test_a_process_without_stacks_has_no_record() -> None:
@@ -148,7 +153,7 @@ def test_stacks_with_too_many_different_lines_are_left_out() -> None:
         for stack in range(1, count + 1)
     }
     log = Log(files)
-    (stacks,) = log.records(reading({ran(stack): StackCount(1, 0) for stack in files}), is_last=True)
+    (stacks,) = log.records(reading({ran(stack): StackCount(1, PERIOD_NS) for stack in files}), is_last=True)
     kept = MOST_LINES // depth
     assert (len(stacks.stacks), len(stacks.lines)) == (kept, kept * depth)
     assert stacks.left_out == pytest.approx((count - kept) / FREQUENCY)
@@ -157,7 +162,9 @@ def test_stacks_with_too_many_different_lines_are_left_out() -> None:
 
 def test_stacks_that_could_not_be_read_are_counted() -> None:
     log = Log()
-    (stacks,) = log.records(reading({ran(1): StackCount(1, 0), ran(9): StackCount(2, 0)}), is_last=True)
+    (stacks,) = log.records(
+        reading({ran(1): StackCount(1, PERIOD_NS), ran(9): StackCount(2, 2 * PERIOD_NS)}), is_last=True
+    )
     assert (len(stacks.stacks), stacks.left_out) == (1, 2 / FREQUENCY)
     assert log.drop.counts == {"unread_stack": 1}
 
@@ -171,7 +178,9 @@ def test_samples_of_python_without_frames_are_counted() -> None:
 def test_the_longest_stacks_are_kept_if_there_are_too_many() -> None:
     many = MOST_STACKS + 5
     log = Log({stack: PythonStack((CodeLine("train.py", "fit", stack),), is_cut=False) for stack in range(1, many + 1)})
-    (stacks,) = log.records(reading({ran(stack): StackCount(stack, 0) for stack in range(1, many + 1)}), is_last=True)
+    (stacks,) = log.records(
+        reading({ran(stack): StackCount(stack, stack * PERIOD_NS) for stack in range(1, many + 1)}), is_last=True
+    )
     assert len(stacks.stacks) == MOST_STACKS
     assert stacks.left_out == (1 + 2 + 3 + 4 + 5) / FREQUENCY
     assert log.drop.counts == {"too_many_stacks": 5}
@@ -179,7 +188,7 @@ def test_the_longest_stacks_are_kept_if_there_are_too_many() -> None:
 
 def test_the_stacks_between_two_records_are_bounded() -> None:
     log = Log()
-    places = {ran(1, place): StackCount(1, 0) for place in range(5000)}
+    places = {ran(1, place): StackCount(1, PERIOD_NS) for place in range(5000)}
     stacks = log._log
     stacks.records([reading(places)], [JOB], 7, is_last=False)
     assert len(stacks._pending[JOB].ns) == 4096

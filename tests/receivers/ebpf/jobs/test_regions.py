@@ -44,6 +44,23 @@ def test_inference_mode_is_a_region_and_may_be_inside_another(watch: Watch, stan
     assert runs(watch, standin, *nested) == [Run(3, grad=False, end="region")]
 
 
+def test_the_end_of_inference_mode_restores_the_gradients_that_a_region_inside_it_left_off(
+    watch: Watch, standin: Standin
+) -> None:
+    enter, leave = "inference_mode.__enter__", "inference_mode.__exit__"
+    region = [enter, "addmm times=3", GRAD_ON, GRAD_OFF, "spin work=20000000", leave]
+    assert runs(watch, standin, *region, "addmm", BACKWARD) == [Run(3, grad=False, end="region"), Run(1)]
+    inside = [GRAD_OFF, enter, "addmm", GRAD_OFF, leave, "addmm times=2", "spin work=20000000", GRAD_ON]
+    assert runs(watch, standin, *inside, "addmm", BACKWARD) == [Run(3, grad=False, end="region"), Run(1)]
+
+
+def test_gradients_that_are_on_for_a_moment_end_no_region(watch: Watch, standin: Standin) -> None:
+    """As a lazy property of torch.distributions switches them on. The sample after it belongs to the pass."""
+    region = [GRAD_OFF, "addmm times=3", GRAD_ON, GRAD_OFF, "spin work=3000000", "multinomial", GRAD_ON]
+    found = runs(watch, standin, *[*region, "addmm", BACKWARD] * 20)
+    assert Run(4, grad=False, end="region") in found, "on a busy machine, some are on for longer"
+
+
 def test_nested_regions_are_one(watch: Watch, standin: Standin) -> None:
     nested = [GRAD_OFF, "addmm", GRAD_OFF, "addmm", "spin work=20000000", GRAD_ON]
     assert runs(watch, standin, *nested) == [Run(2, grad=False, end="region")]

@@ -198,10 +198,10 @@ def test_the_python_frames_of_waits_are_found(loadable: None, standin: Standin, 
         (waits,) = waits_in([job], [code])
         assert {of.state for of, _ in waits} == {ThreadState.TIMER}
         assert sum(count.samples for _, count in waits) == 3
-        waited = sum(count.waited_ns for _, count in waits) / 1e9
+        waited = sum(count.ns for _, count in waits) / 1e9
         assert 0.29 < waited < 0.9, "a busy machine wakes a thread late"
         (waits,) = waits_in([job], [code])
-        waited = sum(count.waited_ns for _, count in waits) / 1e9
+        waited = sum(count.ns for _, count in waits) / 1e9
         assert waited > 250 * 0.001
         assert sum(count.samples for _, count in waits) <= 200 * waited * 1.5 + 21, "at most 200 stacks a second"
 
@@ -226,7 +226,7 @@ def test_a_stack_of_a_wait_is_read_after_off_cpu(loadable: None, standin: Standi
         code = int(job.process.ask())
         job.process.ask()
         (waits,) = waits_in([job], [code])
-        waited = sum(count.waited_ns for _, count in waits) / 1e9
+        waited = sum(count.ns for _, count in waits) / 1e9
         assert waited > 0.24, "short waits are added up"
         assert sum(count.samples for _, count in waits) * 0.01 <= waited
 
