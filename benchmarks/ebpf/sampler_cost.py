@@ -60,7 +60,7 @@ def _sample(loaded: LoadedProbes) -> BenchmarkRow:
     sampler = Sampler(loaded.bpf, loaded.tables, lambda one: ProcessFolder(Path("/proc"), one), 997, logger)
     with closing(sampler):
         sampler.refresh()
-        sampler.set_running(is_allowed=True)
+        sampler.set_running(time.monotonic(), is_allowed=True)
         _deep(FRAMES)
     samples.gather()
     (reading,) = samples.read()

@@ -103,7 +103,7 @@ def _around_samples(rate: int) -> BenchmarkRow:
         watch.attach()
         job.train()
         watch.read()
-        watch.session._sampler.set_running(is_allowed=True)
+        watch.session._sampler.set_running(time.monotonic(), is_allowed=True)
         times, end = list[list[int]](), time.monotonic() + SAMPLED_S
         while time.monotonic() < end:
             times += _while(watch.gather, GATHER_INTERVAL, job.train)
@@ -130,7 +130,7 @@ def _slowdown(job: Training, rate: int, pairs: int) -> tuple[Estimate, float]:
         turns = [(False, without), (True, sampled)]
         for _ in range(pairs):
             for is_on, blocks in turns:
-                sampler.set_running(is_allowed=is_on)
+                sampler.set_running(time.monotonic(), is_allowed=is_on)
                 steps = _while(watch.gather, GATHER_INTERVAL, lambda: job.train().cpu)
                 most = statistics.median(steps[SETTLING:]) * (1 + OUTLIER)
                 blocks.append(statistics.fmean(step for step in steps[SETTLING:] if step <= most))

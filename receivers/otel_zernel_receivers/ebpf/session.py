@@ -137,7 +137,7 @@ class Session:
         coverage = self._sampling.finish_reading()
         readings = self._tables.read()
         self._sampling.update(readings, coverage)
-        self._sampler.set_running(is_allowed=not self._sampling.has_excess)
+        self._sampler.set_running(self._context.clock.monotonic(), is_allowed=not self._sampling.has_excess)
         self._count_losses(readings)
         ends = self._records.ends(readings)
         self._number += 1

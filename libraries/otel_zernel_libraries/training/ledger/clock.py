@@ -92,7 +92,8 @@ class ThreadClock:
         if first is None or last is None or not last.since(first):
             return None
         before, after = last.sampled_before - first.sampled_before, last.sampled_after - first.sampled_after
-        return self._samples.part_before_backward(before % COUNTS, after % COUNTS, _part_of_waits(first, last))
+        on_cpu, of_waits = last.times[0] - first.times[0], _part_of_waits(first, last)
+        return self._samples.part_before_backward(before % COUNTS, after % COUNTS, of_waits, on_cpu)
 
     def segments(self, start: int, end: int, moment: Moment) -> tuple[Segment, ...]:
         """The segment of a position. `moment` has the activity that its interval shows; a state says more.

@@ -19,10 +19,11 @@ _KNOWN: Final = 0.25
 _ENOUGH_US, _MOST_US = 100_000, 5_000_000
 """A sum over shorter segments shows nothing below the first, and decays so that it stays below the second."""
 _ACTIVITIES: Final = tuple(filter(None, SAMPLED))
-_MOST_OF_GAPS: Final = 100
-"""A sum of samples of gaps between two steps stays below this, as above."""
-_BY_CHANCE: Final = 0.05
-"""The samples of a gap are its own if they are all of one kind, and the usual part of it makes that as improbable."""
+_MOST_OF_GAPS, _ENOUGH_OF_GAPS, _SMALL_PART = 100, 50, 50
+"""A sum of samples of gaps between two steps stays below the first, as above. So many are enough, and gaps that are one
+part in so many of the steps need none."""
+_TICK: Final = 1.0
+"""The clock ticks evenly, so a gap that is divided like the others has the expected samples, up to this number."""
 
 
 class _Sums:
@@ -55,6 +56,18 @@ class ThreadSamples:
 
     def __init__(self) -> None:
         self._samples, self._frame_times, self._gaps = _Sums(_MOST), _Sums(_MOST_US), _Sums(_MOST_OF_GAPS)
+        self._gaps_ns = 0
+        """The time on the CPU in gaps so far."""
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether it has samples of gaps."""
+        return bool(self._gaps)
+
+    def lacks_gaps(self, lasted: int) -> bool:
+        """Whether samples are to divide more than a small part of the steps so far, which lasted so long (ns), but are
+        too few."""
+        return self._gaps_ns * _SMALL_PART > lasted and sum(self._gaps.of(Position.LOAD)) < _ENOUGH_OF_GAPS
 
     @property
     def has_frames(self) -> bool:
@@ -73,17 +86,22 @@ class ThreadSamples:
         times[max(times, key=times.__getitem__)] += time - sum(times.values())
         return {activity: spent for activity, spent in times.items() if spent}
 
-    def part_before_backward(self, before: int, after: int, of_waits: float | None = None) -> float | None:
-        """The part of a gap between two steps, 0 to 1, in code before the backward pass, by its samples in code before
-        and after it. If they are few, it is that of its waits, or of earlier gaps. None if it is not known."""
+    def part_before_backward(
+        self, before: int, after: int, of_waits: float | None = None, on_cpu: int = 0
+    ) -> float | None:
+        """The part of a gap between two steps with so many ns on the CPU, 0 to 1, in code before the backward pass.
+
+        `before` and `after` are its samples in code before and after that pass. If these do not contradict, the part is
+        that of its waits, or of earlier gaps. None if it is not known.
+        """
         count, usual = before + after, self._gaps.of(Position.LOAD)
         self._gaps.add(Position.LOAD, (before, after))
+        self._gaps_ns += on_cpu
         part = of_waits if of_waits is not None else usual[0] / sum(usual) if usual else None
         if not count:
             return part
-        chance = 0.0 if part is None or (before and after) else (part if before else 1 - part) ** count
-        is_own = part is None or count >= _ENOUGH or (not (before and after) and chance < _BY_CHANCE)
-        return before / count if is_own else part
+        is_usual = part is not None and count < _MOST_OF_GAPS and abs(before - part * count) <= _TICK
+        return part if is_usual else before / count
 
     def position(self, position: Position, time: int, frame_times: Sequence[int]) -> Position:
         """The position of a segment for which marks show this one. Most of its known time may show another.

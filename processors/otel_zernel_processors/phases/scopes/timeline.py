@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from statistics import median, median_low
@@ -44,6 +44,10 @@ _AFTER_FIRST = 5
 """of so many steps after it compiles."""
 _SHORTEST_FIRST_NS = 1_000_000_000
 """A shorter first step compiles nothing."""
+_FIRST, _HELD = 4, 512
+"""So many steps show whether a loop computes in its gaps. No more of them than the second number wait for samples,"""
+_PATIENCE_NS, _FIRST_SAMPLE_NS = 5_000_000_000, 2_000_000_000
+"""and no longer than this for enough, and for the first one."""
 
 _order: Callable[[ThreadInterval], tuple[int, int, int, str, str]] = itemgetter(slice(5))
 """The order of intervals, and the identity of each: end, start, thread, kind and name."""
@@ -71,20 +75,27 @@ class ClosedStep:
     _attribution: Attribution | None = None
     _events: Mapping[StepEvent, int] | None = None
 
+    def rehearse(self) -> None:
+        """Adds the samples of the step to those of its thread, for the steps before it."""
+        self._attribute()
+
     @property
     def attribution(self) -> Attribution:
         """The phases of the step, computed once, in the order of the steps."""
         if self.step.kind == "skipped":
             return self.repeated.attribution
         if self._attribution is None:
-            of_hit = self.probe_time.of_hit if self.probe_time else 0.0
-            segments, overlap_ns = attribute(self.step, self.in_flight, self.bridge_ns, self.samples, of_hit)
+            segments, overlap_ns = self._attribute()
             if self.throttling:
                 segments = self.throttling.divided(segments)
             self._attribution = Attribution(segments, overlap_ns)
             if self.short_steps:
                 self.short_steps.add(self.step, self._attribution, self.events)
         return self._attribution
+
+    def _attribute(self) -> Attribution:
+        of_hit = self.probe_time.of_hit if self.probe_time else 0.0
+        return attribute(self.step, self.in_flight, self.bridge_ns, self.samples, of_hit)
 
     @property
     def events(self) -> Mapping[StepEvent, int]:
@@ -103,16 +114,54 @@ class ClosedStep:
         return self._repeated
 
 
-class FirstSteps:
-    """Holds the first step of one thread, and the steps after it, until it is known whether it compiles: whether it
-    lasts many times as long as those after it."""
+class FirstGaps:
+    """Holds the first steps of one thread without a loader until there are samples enough to divide the gaps between
+    its steps, if it computes in them."""
 
     def __init__(self) -> None:
         self._held: list[ClosedStep] = []
         self._is_known = False
 
+    def add(self, steps: Iterable[ClosedStep]) -> list[ClosedStep]:
+        """Adds the next steps; returns those that are not held any more."""
+        if self._is_known:
+            return [*steps]
+        for closed in steps:
+            if closed.step.kind != "skipped":
+                closed.rehearse()
+            self._held.append(closed)
+        return [] if self._waits() else self.end()
+
+    def _waits(self) -> bool:
+        if not self._held:
+            return True
+        last = self._held[-1]
+        lasted = last.step.end - self._held[0].step.start
+        if last.step.boundary == "loader" or last.samples is None or len(self._held) >= _HELD:
+            return False
+        patience = _PATIENCE_NS if last.samples.has_gaps else _FIRST_SAMPLE_NS
+        return lasted < patience and (len(self._held) < _FIRST or last.samples.lacks_gaps(lasted))
+
+    def end(self) -> list[ClosedStep]:
+        """All that is held."""
+        held, self._held, self._is_known = self._held, [], True
+        return held
+
+
+class FirstSteps:
+    """Holds the first step of one thread, and the steps after it, until it is known whether it compiles: whether it
+    lasts many times as long as those after it. Then `FirstGaps` may hold them."""
+
+    def __init__(self) -> None:
+        self._held: list[ClosedStep] = []
+        self._is_known = False
+        self._gaps = FirstGaps()
+
     def add(self, closed: ClosedStep) -> list[ClosedStep]:
         """Adds the next step; returns those that are not held any more."""
+        return self._gaps.add(self._released(closed))
+
+    def _released(self, closed: ClosedStep) -> list[ClosedStep]:
         step, trains = closed.step, closed.step.kind in TRAINED
         if self._is_known:
             return [closed]
@@ -126,10 +175,13 @@ class FirstSteps:
         if len(after) < _AFTER_FIRST and step.end - first.end < lasted:
             return []
         first.compiles = len(after) >= _AFTER_FIRST and lasted >= _COMPILES * median(after[:_AFTER_FIRST])
-        return self.end()
+        return self._take()
 
     def end(self) -> list[ClosedStep]:
         """All that is held."""
+        return [*self._gaps.end(), *self._take()]
+
+    def _take(self) -> list[ClosedStep]:
         held, self._held, self._is_known = self._held, [], True
         return held
 

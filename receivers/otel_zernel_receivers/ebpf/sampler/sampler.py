@@ -22,6 +22,7 @@ from otel_zernel_receivers.ebpf.processes.files.mappings import executable_mappi
 from otel_zernel_receivers.ebpf.processes.procfs import ProcessFolder
 from otel_zernel_receivers.ebpf.sampler.executables import executable_of
 from otel_zernel_receivers.ebpf.sampler.frame_positions import FramePositions
+from otel_zernel_receivers.ebpf.sampler.pace import Pace
 from otel_zernel_receivers.ebpf.sampler.runtimes import (
     PythonRuntime,
     UnreadablePython,
@@ -89,6 +90,9 @@ class Sampler:
         self._known: dict[SampledProcess, _Known] = {}
         self._is_stop_logged = False
         self._clock: Link | None = None
+        self._ticks = 0
+        """The frequency of the clock."""
+        self._pace = Pace(frequency)
 
     @property
     def unreadable(self) -> int:
@@ -102,8 +106,12 @@ class Sampler:
             self._clock.close()
             self._clock = None
 
-    def set_running(self, *, is_allowed: bool) -> None:
-        """Runs the clock, or stops it while the receiver may not take more time of the processes."""
+    def set_running(self, now: float, *, is_allowed: bool) -> None:
+        """Runs the clock, or stops it while the receiver may not take more time of the processes. `now`: monotonic
+        seconds."""
+        ticks = self._pace.ticks(self._samples.between_steps, now)
+        if self._clock and ticks != self._ticks:
+            self.close()
         if not is_allowed and self._clock:
             self.close()
             if not self._is_stop_logged:
@@ -111,7 +119,7 @@ class Sampler:
                 self._logger.warning("The code that threads run is not sampled while a process exceeds `max_overhead`")
         elif is_allowed and not self._clock and self._frequency and self._program:
             try:
-                self._clock = attach_clock(self._program, self._frequency)
+                self._clock, self._ticks = attach_clock(self._program, ticks), ticks
                 self._samples_waits.put(NUMBER.pack(0), NUMBER.pack(1))
             except OSError as error:
                 self._program = None
@@ -152,7 +160,7 @@ class Sampler:
             for process, workers in self._workers.by_process().items():
                 sampled |= {SampledProcess(process, pid): tgid for pid, tgid in workers.items() if pid != process.pid}
         for of in self._known.keys() - sampled.keys():
-            self._forget(self._known.pop(of))
+            self._forget(of, self._known.pop(of))
             self.lines.forget(of.pid)
         return sampled
 
@@ -222,7 +230,10 @@ class Sampler:
             known.threads[thread] = state
             self._threads.put(_key(known, thread), COUNT.pack(state))
 
-    def _forget(self, known: _Known) -> None:
+    def _forget(self, of: SampledProcess, known: _Known) -> None:
+        if not of.worker:
+            self._samples.forget(of.process)
+            self._pace.forget(of.process)
         for thread in known.threads:
             self._threads.delete(_key(known, thread))
         if known.tgid not in {code.tgid for code in self._known.values()}:  # by exec, a process keeps its tgid

@@ -9,8 +9,9 @@ from otel_zernel_libraries.training.ledger import Activity, Position, StepEvent,
 from otel_zernel_processors.phases.alignment.rank_step import RankSteps
 from otel_zernel_processors.phases.results.energy import EnergyHistory
 from otel_zernel_processors.phases.results.totals import Totals
+from otel_zernel_processors.phases.scopes.timeline import Timeline
 from tests.processors.phases.scopes.counted_thread import CountedThread, ledger_of
-from tests.processors.phases.training import MS
+from tests.processors.phases.training import MS, START
 
 STEPS = 20
 WAITS = ("cpu_wait", "gil", "file", "socket", "pipe", "lock", "child", "timer", "fault", "swap")
@@ -137,6 +138,50 @@ def test_tensors_that_change_after_a_backward_pass_are_the_update_without_an_opt
     steps = thread.closed()
     assert ledger_of(steps)[Position.OPTIMIZER, Activity.OPERATOR] == pytest.approx(4 * STEPS, abs=4)
     assert sum(step.step.kind == "training" for step in steps) == pytest.approx(STEPS, abs=1)
+
+
+def test_the_samples_of_later_steps_divide_the_gaps_of_the_first_ones() -> None:
+    """A report of 10 ms, and a batch of 30 ms. The sampler begins after 20 steps."""
+    thread = CountedThread()
+    for step in range(2 * STEPS):
+        before, after = (6, 2) if step >= STEPS else (0, 0)
+        thread.train()
+        thread.spend(10, sampled_after=after)
+        thread.spend(30, sampled_before=before)
+    thread.train()
+    spent = ledger_of(thread.closed())
+    assert spent[Position.LOAD, Activity.PYTHON] == pytest.approx(30 * 2 * STEPS, rel=0.06)
+    assert spent[Position.AFTER_STEP, Activity.PYTHON] == pytest.approx(10 * 2 * STEPS, rel=0.06)
+
+
+def test_a_rare_report_has_its_own_samples() -> None:
+    """Each fifth report takes 40 ms, and the others nothing. Each batch takes 30 ms."""
+    thread = CountedThread()
+    for step in range(3 * STEPS):
+        is_long = step % 5 == 4
+        thread.train()
+        thread.spend(40 if is_long else 0.01, sampled_after=8 if is_long else 0)
+        thread.spend(30, sampled_before=6)
+    thread.train()
+    spent = ledger_of(thread.closed())
+    assert spent[Position.LOAD, Activity.PYTHON] == pytest.approx(30 * 3 * STEPS, rel=0.06)
+    assert spent[Position.AFTER_STEP, Activity.PYTHON] == pytest.approx(40 * 3 * STEPS / 5, rel=0.06)
+
+
+def test_steps_wait_no_longer_for_samples_that_do_not_come() -> None:
+    thread = CountedThread()
+    for _ in range(200):
+        thread.train()
+        thread.spend(40)
+    timeline = Timeline(MS // 2, 10_000)
+    for interval in thread.intervals:
+        timeline.add(interval)
+    last = thread.intervals[-1].end
+    closed = [*timeline.advance(START + 1_500 * MS)]
+    assert not closed
+    closed = [*timeline.advance(last)]
+    assert closed
+    assert closed[-1].step.end > last - 200 * MS
 
 
 def test_a_loss_voids_the_time_between_the_marks_around_it() -> None:
