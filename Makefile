@@ -77,7 +77,7 @@ site: $(BASE)
 	@echo 'The site is in build/site: open build/site/index.html.'
 
 # Builds a package for this release of Debian or Ubuntu into dist: deploy/deb.
-deb: $(STAMP)
+deb: $(BASE)
 	$(BIN)/python -m deploy.deb dist
 
 # Collects the symbols of released wheels for the tests and docs/versions.md. Takes half an hour and downloads some GB.

@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def build(folder: Path, architecture: str, python: str) -> Path:
     """The package, made in the folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    package = folder / f"otel-zernel_{version()}-py{python}_{architecture}.deb"
+    package = folder / f"otel-zernel_{_version(python)}_{architecture}.deb"
     with tempfile.TemporaryDirectory(prefix="otel-zernel-deb-") as name:
         root, wheels = Path(name, "root"), Path(name, "wheels")
         lib = root / "opt/otel-zernel/lib"
@@ -82,6 +82,10 @@ def build(folder: Path, architecture: str, python: str) -> Path:
         command = ["dpkg-deb", "--root-owner-group", "-Zzstd", "-z9", "--build", str(root), str(package)]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return package
+
+
+def _version(python: str) -> str:
+    return f"{version()}-py{python}"
 
 
 def _files() -> Mapping[str, str | bytes]:
@@ -107,7 +111,7 @@ def _licenses() -> list[Path]:
 def _about_the_package(root: Path, architecture: str, python: str) -> Mapping[str, str]:
     major, minor = map(int, python.split("."))
     control = _CONTROL.format(
-        version=version(),
+        version=_version(python),
         architecture=architecture,
         kibibytes=sum(path.stat().st_size for path in root.rglob("*") if path.is_file()) >> 10,
         python=python,

@@ -8,7 +8,7 @@ from typing import Final
 
 from deploy.image.python_packages import PROJECT, version
 
-_PLACES: Final = r"otel[-_]zernel(?:-bcc)?[-: ]|newTag: |[vV]ersion: |\bversion = \"|__version__ = \""
+_PLACES: Final = r"otel[-_]zernel(?:-bcc)?[-:_ ]|newTag: |[vV]ersion: |\bversion = \"|__version__ = \""
 """What stands before a version of this project."""
 _NEW: Final = re.compile(r"\d+\.\d+\.\d+(?:(?:a|b|rc)\d+)?")
 _UNRELEASED: Final = "## [Unreleased]\n"

@@ -49,7 +49,7 @@ def test_every_file_that_names_the_version_would_get_the_next_one() -> None:
     """Otherwise a release would have files of two versions."""
     named = ("pyproject.toml", "README.md", "otel_zernel/__init__.py", "deploy/README.md", "docs/kubernetes.md")
     charts = ("deploy/helm/otel-zernel/Chart.yaml", "deploy/manifests/gateway/manifests.yaml", "docs/otel-zernel.1")
-    for name in (*named, *charts, "deploy/systemd/README.md", "docs/questions/container.md"):
+    for name in (*named, *charts, "deploy/systemd/README.md", "deploy/deb/README.md", "docs/questions/container.md"):
         text = (ROOT / name).read_text("utf-8")
         assert __version__ in text, name
         assert __version__ not in with_version(text, __version__, "99.0.0"), name
