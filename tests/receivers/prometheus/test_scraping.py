@@ -13,7 +13,7 @@ import pytest
 
 from otel_zernel.clock import SystemClock
 from otel_zernel.component import Context
-from otel_zernel.testing import Downstream, Dropped, FakeClock, make_context, until
+from otel_zernel.testing import Downstream, Dropped, FakeClock, ImpatientClock, make_context, until
 from otel_zernel_receivers.prometheus.scraping.target_scraper import ScrapeSchedule
 from tests.background import in_background
 from tests.exporters.otlp.certificates import Authority
@@ -25,8 +25,8 @@ PAGE = b"# TYPE a gauge\na 1\n"
 
 @asynccontextmanager
 async def scraped(*targets: str, **settings: Any) -> AsyncIterator[tuple[Downstream, Context]]:
-    """A running receiver: its batches and its context."""
-    context = make_context("receivers", "prometheus", clock=SystemClock())
+    """A running receiver, which scrapes every 50 ms: its batches and its context."""
+    context = make_context("receivers", "prometheus", clock=ImpatientClock())
     downstream = Downstream()
     async with in_background(receiver_of(*targets, context=context, **settings).run(downstream)):
         yield downstream, context
