@@ -51,7 +51,7 @@ async def web(
         server.daemon_threads = True
         if certificate:
             server.socket = certificate.server_context().wrap_socket(server.socket, server_side=True)
-        Thread(target=server.serve_forever, daemon=True).start()
+        Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()  # seconds that `shutdown` may take
         yield server.server_port
         server.shutdown()
 
