@@ -291,22 +291,27 @@ async def test_a_bomb_of_10_gb_is_too_large(target: Gateway, encoding: str) -> N
     assert [answer.status_code for answer in answers] == [413] * 3
 
 
-@pytest.mark.parametrize("encoding", ["gzip", "deflate", "zstd"])
-async def test_a_bomb_over_grpc_is_too_large(target: Gateway, encoding: str) -> None:
-    body = bomb(encoding)[:4_000_000]
+async def test_a_bomb_in_any_encoding_over_grpc_is_too_large(target: Gateway) -> None:
     async with target.honest_sender():
-        reader, writer = await opened(target.grpc)
-        headers = opening(1, [*REQUEST_HEADERS, ("grpc-encoding", encoding)])
-        data = b"\x01" + len(body).to_bytes(4) + body
-        pieces = [data[start : start + LEAST_FRAME] for start in range(0, len(data), LEAST_FRAME)]
-        frames = b"".join(frame(DATA, 0, 1, piece) for piece in pieces) + frame(DATA, 1, 1)
-        writer.write(PREFACE + settings({}) + headers + frames)
-        answer = b""
-        async with asyncio.timeout(60):
-            while b"grpc-status" not in answer:
-                answer += await reader.read(65536)
-        writer.transport.abort()
-    assert b"grpc-status\x018" in answer  # RESOURCE_EXHAUSTED
+        for encoding in ("gzip", "deflate", "zstd"):
+            answer = await _answer_to_bomb(target, encoding)
+            assert b"grpc-status\x018" in answer, encoding  # RESOURCE_EXHAUSTED
+
+
+async def _answer_to_bomb(target: Gateway, encoding: str) -> bytes:
+    body = bomb(encoding)[:4_000_000]
+    reader, writer = await opened(target.grpc)
+    headers = opening(1, [*REQUEST_HEADERS, ("grpc-encoding", encoding)])
+    data = b"\x01" + len(body).to_bytes(4) + body
+    pieces = [data[start : start + LEAST_FRAME] for start in range(0, len(data), LEAST_FRAME)]
+    frames = b"".join(frame(DATA, 0, 1, piece) for piece in pieces) + frame(DATA, 1, 1)
+    writer.write(PREFACE + settings({}) + headers + frames)
+    answer = b""
+    async with asyncio.timeout(60):
+        while b"grpc-status" not in answer:
+            answer += await reader.read(65536)
+    writer.transport.abort()
+    return answer
 
 
 def rapid_resets() -> Iterator[bytes]:
@@ -336,11 +341,11 @@ FLOODS: dict[str, Callable[[], Iterator[bytes]]] = {
 }
 
 
-@pytest.mark.parametrize("name", FLOODS)
-async def test_a_flood_of_frames_ends_the_connection(target: Gateway, name: str) -> None:
+async def test_a_flood_of_frames_of_any_kind_ends_the_connection(target: Gateway) -> None:
     async with target.honest_sender():
-        codes = await asyncio.gather(*(_flood(target, FLOODS[name]()) for _ in range(5)))
-    assert set(codes) <= {CALM, None}  # None: the reset of the connection overtook its last frame
+        for name, frames in FLOODS.items():
+            codes = await asyncio.gather(*(_flood(target, frames()) for _ in range(5)))
+            assert set(codes) <= {CALM, None}, name  # None: the reset of the connection overtook its last frame
     await target.still_serves()
 
 
