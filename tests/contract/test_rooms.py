@@ -402,8 +402,8 @@ def test_a_variable_is_named_after_what_it_holds() -> None:
     """`one` and `found` fit every value."""
     named = {
         f"{module}:{node.lineno}"
-        for module, path in modules().items()
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        for module in modules()
+        for node in ast.walk(tree_of(module))
         if (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in ("one", "found"))
         or (isinstance(node, ast.arg) and node.arg in ("one", "found"))
     }
