@@ -10,6 +10,7 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_health.v1.health_pb2_grpc import HealthStub
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
+from otel_zernel.clock import SystemClock
 from otel_zernel.errors import CannotStart
 from otel_zernel.testing import Downstream, make_context, until
 from otel_zernel_extensions.bearertokenauth import BearerTokenAuthExtension
@@ -73,8 +74,9 @@ async def test_a_stream_of_many_questions_and_answers_goes_on_although_its_clien
 
 
 async def test_a_full_queue_drops_the_oldest_heartbeats_and_counts_them() -> None:
-    downstream = Downstream()
-    async with mastering(downstream, queue_size=3, collection_interval="2s") as receiver, connected(receiver) as stub:
+    downstream, options = Downstream(), {"queue_size": 3, "collection_interval": "2s"}
+    context = make_context("receivers", "heartbeat", clock=SystemClock())
+    async with mastering(downstream, context=context, **options) as receiver, connected(receiver) as stub:
         for cpu in range(10):
             await stub.SendHeartbeat(heartbeat(cpu=cpu))
         await until(lambda: named(downstream, "system.cpu.utilization"))

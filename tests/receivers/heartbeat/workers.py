@@ -14,9 +14,9 @@ import grpc
 from grpc_tools import protoc
 
 import otel_zernel_libraries.cluster
-from otel_zernel.clock import Clock, SystemClock
+from otel_zernel.clock import Clock
 from otel_zernel.component import Context, Emit, Extension
-from otel_zernel.testing import make_context, until
+from otel_zernel.testing import ImpatientClock, make_context, until
 from otel_zernel.types import Address
 from otel_zernel_libraries.cluster.messages import Heartbeat
 from otel_zernel_libraries.serving.api.server import ApiServer
@@ -99,7 +99,7 @@ async def mastering(
         settings["api"] = "api"
     config = HeartbeatReceiver.Config.model_validate(settings)
     served: dict[str, Extension] = {**(extensions or {}), **({"api": api} if api else {})}
-    context = context or make_context("receivers", "heartbeat", clock=SystemClock(), extensions=served)
+    context = context or make_context("receivers", "heartbeat", clock=ImpatientClock(), extensions=served)
     receiver = HeartbeatReceiver(config, context)
     async with in_background(receiver.run(emit)) as running:
         await until(lambda: running.done() or receiver.address)
