@@ -4,8 +4,6 @@ import json
 import re
 from collections.abc import Container
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
 
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError
@@ -13,26 +11,20 @@ from google.rpc.status_pb2 import Status
 
 from otel_zernel.component import Context
 from otel_zernel.errors import Correctable, Permanent, Retryable
-from otel_zernel.text import shown_url, without_query
+from otel_zernel.text import shown_url
 from otel_zernel_exporters.otlp.signals import OtlpSignal, Response
-from otel_zernel_libraries.clients.posting import beginning_of
 from otel_zernel_libraries.clients.proxies import advice as proxy_advice
-from otel_zernel_libraries.clients.waits import refuses_native_histograms, retry_after
 from otel_zernel_libraries.clients.web_answers import (
+    LONGEST_MESSAGE,
+    WebAnswer,
     is_setting,
     is_web_page,
-    page_title,
     redirect_advice,
     status_advice,
 )
 
-if TYPE_CHECKING:  # importing httpx takes 100 ms, and validation does not need it
-    import httpx
-
 CONTENT_TYPES = {"proto": "application/x-protobuf", "json": "application/json"}
 
-_LONGEST_MESSAGE = 500
-"""Characters of a server's message that are shown."""
 _RETRYABLE = frozenset({429, 502, 503, 504})  # https://opentelemetry.io/docs/specs/otlp/#failures-1
 _NO_SUCH_PATH = frozenset({404, 405})
 _UNAUTHENTICATED = frozenset({401, 403})
@@ -47,33 +39,10 @@ _KEEPS_THE_REST = re.compile(r"err-mimir|\buser=")
 """Words of Mimir, Grafana Cloud and Cortex, which store the other samples of a refused request."""
 
 
-@dataclass(frozen=True, slots=True)
-class HttpAnswer:
-    """The status, the headers that matter, and the beginning of the body."""
+class HttpAnswer(WebAnswer):
+    """The answer of an OTLP server, or of a server in its place."""
 
-    status: int
-    reason: str
-    content_type: str
-    retry_after: str
-    location: str
-    body: bytes
-
-    @classmethod
-    async def receive(cls, response: "httpx.Response") -> Self:
-        """Reads the beginning of the body."""
-        headers = response.headers
-        return cls(
-            response.status_code,
-            response.reason_phrase[:_LONGEST_MESSAGE],
-            headers.get("content-type", "").partition(";")[0].strip().lower(),
-            headers.get("retry-after", ""),
-            response.extensions.get("location", ""),
-            await beginning_of(response),
-        )
-
-    @property
-    def is_success(self) -> bool:
-        return 200 <= self.status < 300
+    __slots__ = ()
 
     @property
     def refuses_late(self) -> bool:
@@ -85,18 +54,13 @@ class HttpAnswer:
         """Whether the server accepts the samples of a series in the order of time only."""
         return self._refuses_samples(_OUT_OF_ORDER)
 
-    @property
-    def refuses_native_histograms(self) -> bool:
-        """Whether the server takes no native histograms."""
-        return refuses_native_histograms(self.status, self._message())
-
     def _refuses_samples(self, words: re.Pattern[str]) -> bool:
-        return self.status >= 400 and words.search(self._message()) is not None  # Prometheus 3.5 answers 500
+        return self.status >= 400 and words.search(self.message) is not None  # Prometheus 3.5 answers 500
 
     @property
     def has_stored_nothing(self) -> bool:
         """Whether the server has refused a request as a whole, as Prometheus does. Thanos, with its 409, does not."""
-        return self.status != 409 and _KEEPS_THE_REST.search(self._message()) is None
+        return self.status != 409 and _KEEPS_THE_REST.search(self.message) is None
 
     def response(self, signal: OtlpSignal, context: Context) -> Response | None:
         """The OTLP response to an accepted request; None for another body, which some proxies send."""
@@ -118,32 +82,29 @@ class HttpAnswer:
 
         `advice` ends the sentence if credentials were refused. `proxy` names the proxy that may have answered.
         """
-        message = without_query(self._message(), url)
-        sentence = f"{shown_url(url)}: {self.status} {self.reason}: {message}".rstrip(": ")
+        sentence, after = self.sentence(url), self.retry_after(now_ns)
         through = proxy_advice(proxy) if not self._is_otlp else ""
-        after = retry_after(self.retry_after, now_ns)
         if self.refuses_late or self.refuses_native_histograms:
             return Permanent(sentence)
         if self.status in _RETRYABLE:
             return Retryable(sentence + through, after)
-        words = f"{sentence}{self._advice(message, advice)}{through}"
-        if self.status in permanent and not is_setting(self.status, message):
+        words = f"{sentence}{self._advice(advice)}{through}"
+        if self.status in permanent and not is_setting(self.status, self.message):
             return Permanent(words)
         return Correctable(words, str(self.status), after)
 
-    def _advice(self, message: str, credentials: str) -> str:
+    def _advice(self, credentials: str) -> str:
         """The setting to change, as the end of a sentence."""
         if 300 <= self.status < 400:
-            target = f"; set the endpoint to {shown_url(self.location)[:_LONGEST_MESSAGE]}" if self.location else ""
-            target = redirect_advice(self.location) or target
-            place = f" to {shown_url(self.location)[:_LONGEST_MESSAGE]}" if redirect_advice(self.location) else ""
-            return f"{place}; redirects are not followed{target}"
+            if login := redirect_advice(self.location):
+                return f" to {shown_url(self.location)[:LONGEST_MESSAGE]}; redirects are not followed{login}"
+            return self.redirected()
         if self.status in _UNAUTHENTICATED:
             return credentials
         is_explained = self._is_otlp and self.status not in _NO_SUCH_PATH  # Grafana answers 404 in JSON, too
-        if is_explained and not is_setting(self.status, message):
+        if is_explained and not is_setting(self.status, self.message):
             return ""
-        return status_advice(self.status, message, no_path=_NO_PATH)
+        return status_advice(self.status, self.message, no_path=_NO_PATH)
 
     @property
     def _is_otlp(self) -> bool:
@@ -155,19 +116,16 @@ class HttpAnswer:
         if not self.is_success or not is_web_page(self.content_type, self.body):
             return None
         return Correctable(
-            f"{shown_url(url)}: {self.status} {self.reason}: {without_query(self._message(), url)} answers, no OTLP"
-            f" server; set the endpoint to the OTLP address{proxy_advice(proxy)}",
+            f"{self.sentence(url)} answers, no OTLP server; set the endpoint to the OTLP address{proxy_advice(proxy)}",
             str(self.status),
         )
 
-    def _message(self) -> str:
+    def _text(self) -> str:
         """The error message of the server: that of its rpc Status, else the beginning of the body."""
-        message = self.body.decode(errors="replace")
+        message = super()._text()
         with suppress(DecodeError, ValueError, AttributeError, RecursionError):
             if self.content_type == CONTENT_TYPES["json"]:
                 message = str(json.loads(self.body).get("message", message))
             if self.content_type == CONTENT_TYPES["proto"]:
                 message = Status.FromString(self.body).message
-        if is_web_page(self.content_type, self.body):
-            message = page_title(message)
-        return " ".join(message.split())[:_LONGEST_MESSAGE]
+        return message

@@ -2,29 +2,19 @@
 
 import re
 from collections.abc import Container
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final
 
 from otel_zernel.errors import Correctable, Permanent, Retryable
-from otel_zernel.text import shown_url, without_query
-from otel_zernel_libraries.clients.posting import beginning_of
 from otel_zernel_libraries.clients.proxies import advice as proxy_advice
 from otel_zernel_libraries.clients.proxies import http_proxy
-from otel_zernel_libraries.clients.waits import refuses_native_histograms, retry_after
 from otel_zernel_libraries.clients.web_answers import (
+    WebAnswer,
     is_document,
     is_setting,
-    is_web_page,
-    page_title,
     refuses_compression,
     status_advice,
 )
 
-if TYPE_CHECKING:  # importing httpx takes 100 ms, and validation does not need it
-    import httpx
-
-_LONGEST_MESSAGE = 500
-"""Characters of a server's message that are shown."""
 _WRITTEN: Final = tuple(f"x-prometheus-remote-write-{kind}-written" for kind in ("samples", "histograms", "exemplars"))
 _COUNT: Final = re.compile(r"[0-9]{1,18}")
 _CONTENT: Final = frozenset({400, 409, 413, 422})
@@ -43,61 +33,36 @@ _NO_PATH: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class WriteAnswer:
-    """The status, the headers that matter, and the beginning of the body."""
+class WriteAnswer(WebAnswer):
+    """The answer of a server of remote write, or of a server in its place."""
 
-    status: int
-    phrase: str
-    retry_after: str
-    location: str
-    written: tuple[int, int, int] | None
-    """The numbers of written samples, histograms and exemplars; None if the server does not report them."""
-    message: str
-    """The words of the server, on one line."""
-    is_victoria_metrics: bool = False
-    """Whether VictoriaMetrics answers. It is the only server with the header `X-Server-Hostname`."""
-    is_document: bool = False
-    """Whether the body is a page for people."""
-
-    @classmethod
-    async def receive(cls, response: "httpx.Response") -> Self:
-        """Reads the beginning of the body."""
-        headers, body = response.headers, await beginning_of(response)
-        text = body.decode(errors="replace")
-        if is_web_page(headers.get("content-type", "").partition(";")[0].strip().lower(), body):
-            text = page_title(text)
-        return cls(
-            response.status_code,
-            response.reason_phrase[:_LONGEST_MESSAGE],
-            headers.get("retry-after", ""),
-            response.extensions.get("location", ""),
-            _written(headers),
-            " ".join(text.split())[:_LONGEST_MESSAGE],
-            "x-server-hostname" in headers,
-            is_document(body),
-        )
+    __slots__ = ()
 
     @property
-    def is_success(self) -> bool:
-        return 200 <= self.status < 300
+    def written(self) -> tuple[int, int, int] | None:
+        """The numbers of written samples, histograms and exemplars; None if the server does not report them."""
+        values = [self.headers.get(name) for name in _WRITTEN]
+        if not any(value is not None for value in values):
+            return None
+        samples, histograms, exemplars = (int(value) if value and _COUNT.fullmatch(value) else 0 for value in values)
+        return samples, histograms, exemplars
+
+    @property
+    def is_victoria_metrics(self) -> bool:
+        """Whether VictoriaMetrics answers. It is the only server with the header `X-Server-Hostname`."""
+        return "x-server-hostname" in self.headers
 
     @property
     def is_of_another_server(self) -> bool:
         """Whether a login, a proxy or a port with TLS answers, and no server of remote write."""
         if self.written is not None:
             return False
-        return is_setting(self.status, self.message) or (self.is_success and self.is_document)
+        return is_setting(self.status, self.message) or (self.is_success and is_document(self.body))
 
     @property
     def rejects_samples(self) -> bool:
         """Whether the server does not take some of the samples. Some versions of Prometheus answer 500 to late ones."""
         return self.status in _CONTENT or (self.status >= 400 and _LATE.search(self.message) is not None)
-
-    @property
-    def rejects_native_histograms(self) -> bool:
-        """Whether the server takes no native histograms."""
-        return refuses_native_histograms(self.status, self.message)
 
     @property
     def reason(self) -> str:
@@ -109,10 +74,8 @@ class WriteAnswer:
 
         `advice` ends the sentence if credentials were refused.
         """
-        message = without_query(self.message, url)
+        sentence, after = self.sentence(url), self.retry_after(now_ns)
         through = proxy_advice(http_proxy(url))
-        sentence = f"{shown_url(url)}: {self.status} {self.phrase}: {message}".rstrip(": ")
-        after = retry_after(self.retry_after, now_ns)
         if self.status == 429 or self.status >= 500:
             return Retryable(sentence + through, after)
         words = f"{sentence}{self._advice(advice)}{through}"
@@ -122,8 +85,7 @@ class WriteAnswer:
     def _advice(self, credentials: str) -> str:
         """The setting to change, as the end of a sentence."""
         if 300 <= self.status < 400:
-            target = f"; set the endpoint to {shown_url(self.location)[:_LONGEST_MESSAGE]}" if self.location else ""
-            return f"; redirects are not followed{target}"
+            return self.redirected()
         if self.status in _UNAUTHENTICATED:
             return credentials
         if self.status == 415:
@@ -131,12 +93,3 @@ class WriteAnswer:
         if self.is_success or refuses_compression(self.message):
             return _NO_PATH
         return status_advice(self.status, self.message, no_path=_NO_PATH)
-
-
-def _written(headers: "httpx.Headers") -> tuple[int, int, int] | None:
-    """The numbers of the three headers; None without any of them. Others than numbers count as 0."""
-    values = [headers.get(name) for name in _WRITTEN]
-    if not any(value is not None for value in values):
-        return None
-    samples, histograms, exemplars = (int(value) if value and _COUNT.fullmatch(value) else 0 for value in values)
-    return samples, histograms, exemplars

@@ -79,7 +79,7 @@ class RemoteServer:
         if encoding.reports_written and self._is_old(answer):
             self._use_old_protocol(encoding)
             raise OldReceiver
-        if answer.rejects_native_histograms and self.takes_native_histograms:
+        if answer.refuses_native_histograms and self.takes_native_histograms:
             self._use_classic_histograms()
             raise NoNativeHistograms
         if answer.is_success:
@@ -87,7 +87,7 @@ class RemoteServer:
             has_all = not answer.written or sum(answer.written[:2]) >= samples + histograms
             return None if has_all else answer
         if answer.rejects_samples:
-            return answer if encoding.reports_written else replace(answer, written=None)
+            return answer if encoding.reports_written else replace(answer, headers={})  # 1.0 reports nothing
         raise self._failure(answer)
 
     def _is_old(self, answer: WriteAnswer) -> bool:

@@ -1,8 +1,20 @@
-"""Answers of servers that are not the wanted one: web pages, redirects to a login, a port with TLS."""
+"""Answers of servers, also of those that are not the wanted one: web pages, redirects to a login, a port with TLS."""
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from html import unescape
-from typing import Final
+from typing import TYPE_CHECKING, Final, Self
+
+from otel_zernel.text import shown_url, without_query
+from otel_zernel_libraries.clients.posting import beginning_of
+from otel_zernel_libraries.clients.waits import refuses_native_histograms, retry_after
+
+if TYPE_CHECKING:  # importing httpx takes 100 ms, and validation does not need it
+    import httpx
+
+LONGEST_MESSAGE: Final = 500
+"""Characters of a server's message that are shown."""
 
 _TITLE: Final = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
 _LOGIN: Final = re.compile(r"log[_-]?in|sign[_-]?in|oauth|openid|saml|sso\b|/auth", re.IGNORECASE)
@@ -25,6 +37,63 @@ _EXPECTS_CERTIFICATE: Final = re.compile(r"no required SSL certificate|SSL certi
 """The words of nginx."""
 _PAGE: Final = "the web page"
 _UNTITLED: Final = "a web page"
+
+
+@dataclass(frozen=True, slots=True)
+class WebAnswer:
+    """The answer of a server to a posted request."""
+
+    status: int
+    phrase: str
+    headers: Mapping[str, str]
+    """By their names in lower case."""
+    location: str
+    """The target of a redirect."""
+    body: bytes
+    """The beginning of the body."""
+
+    @classmethod
+    async def receive(cls, response: "httpx.Response") -> Self:
+        """Reads the beginning of the body."""
+        location, body = response.extensions.get("location", ""), await beginning_of(response)
+        return cls(response.status_code, response.reason_phrase[:LONGEST_MESSAGE], response.headers, location, body)
+
+    @property
+    def content_type(self) -> str:
+        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+    @property
+    def is_success(self) -> bool:
+        return 200 <= self.status < 300
+
+    @property
+    def refuses_native_histograms(self) -> bool:
+        """Whether the server takes no native histograms."""
+        return refuses_native_histograms(self.status, self.message)
+
+    @property
+    def message(self) -> str:
+        """The words of the server on one line: the title of a web page, else its error or the beginning of the body."""
+        text = self._text()
+        if is_web_page(self.content_type, self.body):
+            text = page_title(text)
+        return " ".join(text.split())[:LONGEST_MESSAGE]
+
+    def _text(self) -> str:
+        return self.body.decode(errors="replace")
+
+    def sentence(self, url: str) -> str:
+        """The answer in words, with the URL of the request but without the secrets in it."""
+        return f"{shown_url(url)}: {self.status} {self.phrase}: {without_query(self.message, url)}".rstrip(": ")
+
+    def retry_after(self, now_ns: int) -> float | None:
+        """Seconds to wait before the next request. None if the server does not say it."""
+        return retry_after(self.headers.get("retry-after", ""), now_ns)
+
+    def redirected(self) -> str:
+        """The setting to change after a redirect, as the end of a sentence."""
+        target = f"; set the endpoint to {shown_url(self.location)[:LONGEST_MESSAGE]}" if self.location else ""
+        return f"; redirects are not followed{target}"
 
 
 def is_web_page(content_type: str, body: bytes) -> bool:

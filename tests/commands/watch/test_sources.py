@@ -16,7 +16,7 @@ from websockets.asyncio.server import serve as serve_websocket
 from otel_zernel.component import Finding
 from otel_zernel.errors import CannotStart, DecodeError
 from otel_zernel.testing import until
-from otel_zernel_commands.watch.sources import SourceOptions, WatchSource, source_of
+from otel_zernel_commands.watch.sources import SourceOptions, WatchSource, source_of, watch_source
 from otel_zernel_commands.watch.sources.choosing import require_probes
 from otel_zernel_commands.watch.sources.live_stream import EventParser, LiveStreamSource, ServerSentEvent
 from otel_zernel_commands.watch.sources.seed_feed import SeedFeedSource, state_of_message
@@ -59,6 +59,12 @@ async def serving(server: ScriptedServer) -> AsyncIterator[ScriptedServer]:
         writer.close()
         with contextlib.suppress(ConnectionError):
             await writer.wait_closed()
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A source connects again after 50 ms in place of a second."""
+    monkeypatch.setattr(watch_source, "_FIRST", 0.05)
 
 
 @asynccontextmanager
@@ -252,7 +258,8 @@ async def test_the_older_feed_is_followed_and_nonsense_is_ignored() -> None:
     assert len(state["ranks"]) == 2
 
 
-def test_waits_double_to_half_a_minute_and_begin_anew() -> None:
+def test_waits_double_to_half_a_minute_and_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()  # not the waits of the other tests
     wait = ReconnectWait()
     assert [round(wait.take() / 1.1) <= expected for expected in (1, 2, 4, 8, 16, 30, 30)] == [True] * 7
     assert wait.take() > 20
