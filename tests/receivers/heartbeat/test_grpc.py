@@ -74,9 +74,10 @@ async def test_a_stream_of_many_questions_and_answers_goes_on_although_its_clien
 
 
 async def test_a_full_queue_drops_the_oldest_heartbeats_and_counts_them() -> None:
-    downstream, options = Downstream(), {"queue_size": 3, "collection_interval": "2s"}
+    downstream = Downstream()
     context = make_context("receivers", "heartbeat", clock=SystemClock())
-    async with mastering(downstream, context=context, **options) as receiver, connected(receiver) as stub:
+    running = mastering(downstream, context=context, queue_size=3, collection_interval="2s")
+    async with running as receiver, connected(receiver) as stub:
         for cpu in range(10):
             await stub.SendHeartbeat(heartbeat(cpu=cpu))
         await until(lambda: named(downstream, "system.cpu.utilization"))
