@@ -68,7 +68,8 @@ def outcome(folder: Path, tests: str) -> str:
     """The output of pytest for these tests."""
     (folder / "test_it.py").write_text(tests)
     command = [sys.executable, "-m", "pytest", "-p", "tests.left_processes", "-p", "no:cacheprovider", "-c", os.devnull]
-    environ = {**os.environ, "PYTHONPATH": str(ROOT), "PATIENCE_WITH_LEFT_PROCESSES": "0.2", "COLUMNS": "200"}
+    own = {"PATIENCE_WITH_LEFT_PROCESSES": "0.2", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "COLUMNS": "200"}
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), **own}
     done = subprocess.run(
         [*command, "--rootdir", ".", "test_it.py"], cwd=folder, env=environ, capture_output=True, text=True, check=False
     )
