@@ -57,7 +57,7 @@ async def test_a_server_that_is_not_trusted_gets_nothing(authority: Authority, t
     (tmp_path / "other").mkdir()
     other = Authority(tmp_path / "other")
     context = authority.issue("127.0.0.1").server_context()
-    options: dict[str, Any] = {"tls": {"ca_file": other.ca_file}, "timeout": "2s"}
+    options: dict[str, Any] = {"tls": {"ca_file": other.ca_file}, "timeout": "1s"}
     async with tls_server(context) as server, exporting(server.brokers, **options) as exporter:
         with pytest.raises(Retryable, match=r"TLS fails: check tls::ca_file|no broker can be reached"):
             await exporter.export(batch_of(1.0))
