@@ -20,6 +20,7 @@ from otel_zernel_libraries.clients.web_answers import (
     is_setting,
     is_web_page,
     redirect_advice,
+    redirect_target,
     status_advice,
 )
 
@@ -96,9 +97,9 @@ class HttpAnswer(WebAnswer):
     def _advice(self, credentials: str) -> str:
         """The setting to change, as the end of a sentence."""
         if 300 <= self.status < 400:
-            if login := redirect_advice(self.location):
-                return f" to {shown_url(self.location)[:LONGEST_MESSAGE]}; redirects are not followed{login}"
-            return self.redirected()
+            login = redirect_advice(self.location)
+            place = f" to {shown_url(self.location)[:LONGEST_MESSAGE]}" if login else ""
+            return f"{place}; redirects are not followed{login or redirect_target(self.location)}"
         if self.status in _UNAUTHENTICATED:
             return credentials
         is_explained = self._is_otlp and self.status not in _NO_SUCH_PATH  # Grafana answers 404 in JSON, too

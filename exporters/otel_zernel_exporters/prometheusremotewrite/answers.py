@@ -11,6 +11,7 @@ from otel_zernel_libraries.clients.web_answers import (
     WebAnswer,
     is_document,
     is_setting,
+    redirect_target,
     refuses_compression,
     status_advice,
 )
@@ -85,7 +86,7 @@ class WriteAnswer(WebAnswer):
     def _advice(self, credentials: str) -> str:
         """The setting to change, as the end of a sentence."""
         if 300 <= self.status < 400:
-            return self.redirected()
+            return f"; redirects are not followed{redirect_target(self.location)}"
         if self.status in _UNAUTHENTICATED:
             return credentials
         if self.status == 415:

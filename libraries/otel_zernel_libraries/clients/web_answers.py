@@ -90,11 +90,6 @@ class WebAnswer:
         """Seconds to wait before the next request. None if the server does not say it."""
         return retry_after(self.headers.get("retry-after", ""), now_ns)
 
-    def redirected(self) -> str:
-        """The setting to change after a redirect, as the end of a sentence."""
-        target = f"; set the endpoint to {shown_url(self.location)[:LONGEST_MESSAGE]}" if self.location else ""
-        return f"; redirects are not followed{target}"
-
 
 def is_web_page(content_type: str, body: bytes) -> bool:
     """Whether a page for people answers."""
@@ -124,6 +119,11 @@ def _expects_tls(message: str) -> bool:
 def refuses_compression(message: str) -> bool:
     """Whether a server says that it does not have the compression of a request."""
     return _NO_COMPRESSION.match(message) is not None
+
+
+def redirect_target(location: str) -> str:
+    """The setting to change after a redirect to another address; empty if the address is not known."""
+    return f"; set the endpoint to {shown_url(location)[:LONGEST_MESSAGE]}" if location else ""
 
 
 def redirect_advice(location: str) -> str:
