@@ -43,6 +43,7 @@ soak: $(STAMP) peers torches
 	sh tests/kernels/install-emulators.sh
 	sh tests/interop/install-otelcol.sh $(BIN)/pip
 	sh tests/interop/install-kubernetes.sh $(BIN)/pip
+	sh tests/interop/install-musl-python.sh
 	HYPOTHESIS_PROFILE=soak $(BIN)/pytest -m 'soak or hypothesis' -s --timeout 86400 $(PYTEST_ARGS)
 	$(MAKE) kernels
 

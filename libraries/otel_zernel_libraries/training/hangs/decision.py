@@ -224,6 +224,10 @@ def _judge_blocked(rank: Rank, loop: ThreadNow, threads: Sequence[ThreadNow], ch
         return _Judged(rank, _State.BLOCKED, None, loop, lost, is_certain=True)
     if serves:
         return _Judged(rank, _State.SERVES, None, loop, loop.detail)
+    if stuck := _stuck_child(loop, children):
+        child, thread = stuck
+        detail = f"its child {child.pid} ({child.name}) {_clause_of(thread)}"
+        return _Judged(rank, _State.BLOCKED, None, thread, detail, is_helped=helped)
     if loop.activity in (Activity.GIL, Activity.LOCK) and (holder := _named_thread(loop.detail, threads)):
         return _Judged(rank, _State.BLOCKED, None, holder, loop.detail, is_helped=helped)
     if frames.is_loading(loop.lines) and (busy := _stuck_worker(children)):
@@ -249,11 +253,15 @@ def _busy_thread(loop: ThreadNow, threads: Sequence[ThreadNow]) -> ThreadNow | N
 
 def _doing(thread: ThreadNow, *, joins: bool = True) -> str:
     """`the thread 7 (saver), which sleeps in save.py:3 save`."""
-    doing = thread.detail or activity_words(thread.activity)
-    doing = f"waits for {doing}" if doing.startswith("the ") else doing
-    place = f"{doing} in {frames.code_of(thread.lines)[0]}"
+    place = f"{_clause_of(thread)} in {frames.code_of(thread.lines)[0]}"
     name = f"the thread {thread.thread} ({thread.name})"
     return f"{name}, which {place}" if joins else f"a lock, while {name} {place}"
+
+
+def _clause_of(thread: ThreadNow) -> str:
+    """`sleeps`, `waits for the lock that it holds itself`."""
+    doing = thread.detail or activity_words(thread.activity)
+    return f"waits for {doing}" if doing.startswith("the ") else doing
 
 
 def _has_no_work(thread: ThreadNow) -> bool:
@@ -261,12 +269,13 @@ def _has_no_work(thread: ThreadNow) -> bool:
 
 
 def _lost_work(children: Sequence[ChildNow], *, joins: bool) -> str:
-    """Why a rank that waits for the work of its children waits for ever: one that is dead can have had it. Empty if
-    another one may do it."""
+    """Why a rank that waits for the work of its children waits for ever: one that is dead can have had it, and one that
+    is stopped does not do it. Empty if another one may do it."""
     mains = [next((each for each in child.threads if each.is_main), None) for child in children]
     makers = [child for child, main in zip(children, mains, strict=True) if not (main and frames.helps(main.lines))]
-    if dead := next((child for child in makers if child.is_dead), None):
-        return f"its child {_end_of(dead)}" if all(child.is_dead for child in makers) else ""
+    idle = [child for child in makers if child.is_dead or child.is_stopped]
+    if idle:
+        return f"its child {_end_of(idle[0])}" if len(idle) == len(makers) else ""
     pool = [main.lines for main in mains if main and frames.is_in_pool(main.lines)]
     is_lost = joins and pool and all(map(frames.waits_in_pool, pool))
     return "the result of a pool whose processes have no work: one that was killed can have had it" if is_lost else ""
@@ -313,6 +322,19 @@ def _stuck_worker(children: Sequence[ChildNow]) -> tuple[ChildNow, ThreadNow] | 
         if child.is_worker and thread and frames.makes_batch(thread.lines):
             return child, thread
     return None
+
+
+def _stuck_child(loop: ThreadNow, children: Sequence[ChildNow]) -> tuple[ChildNow, ThreadNow] | None:
+    """The child whose end a thread waits for, and the child's main thread, if that has been in one wait for a while."""
+    if loop.activity is not Activity.CHILD:
+        return None
+    named = re.search(r"child (\d+)", loop.detail)
+    child = next((each for each in children if named and each.pid == int(named[1])), None)
+    thread = next((each for each in child.threads if each.is_main), None) if child else None
+    if child is None or thread is None or thread.activity in RUNS:
+        return None
+    least = _STILL_IN_TRANSFER if thread.activity in _TRANSFERS else _STILL
+    return (child, thread) if thread.seconds >= least else None
 
 
 def _named_thread(detail: str, threads: Sequence[ThreadNow]) -> ThreadNow | None:
@@ -466,7 +488,8 @@ def _row(judged: _Judged, role: HungRole, *, differs_in_size: bool = False) -> H
         why = ", which other ranks have left: the sizes of their tensors differ" if differs_in_size else ""
         detail = f"waits in {collective_words(collective)}{why}"
     is_dead = role is HungRole.DEAD
-    lines = rank.signs.seen if is_dead else thread.lines if thread else ()
+    loop = rank.signs.loop
+    lines = rank.signs.seen if is_dead else (thread and thread.lines) or (loop and loop.lines) or ()
     activity = None if is_dead or thread is None else Activity.COLLECTIVE if collective else thread.activity
     return HungRank(
         rank=rank.rank,

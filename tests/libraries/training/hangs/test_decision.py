@@ -560,3 +560,44 @@ def test_a_wait_that_wakes_up_is_one_if_it_looks_the_same() -> None:
 
 def test_a_process_that_is_silent_for_long_is_read_less_often() -> None:
     assert hang_of([waiting(0, silent=300), rank(1, thread("lock", LOAD), silent=300, age=40)], 2) is not None
+
+
+WAITS_FOR_CHILD = thread("child", LOAD, detail="waits for the end of child 9 (tar)")
+
+
+@pytest.mark.parametrize(
+    ("child", "silent", "hangs"),
+    [
+        pytest.param(thread("pipe", LOAD, id_=9, detail="writes a pipe"), 9, True, id="it writes to a full pipe"),
+        pytest.param(thread("lock", LOAD, id_=9), 6, True, id="it waits for a lock that it has inherited"),
+        pytest.param(thread("timer", LOAD, id_=9), 60, False, id="it sleeps"),
+        pytest.param(thread("native", LOAD, id_=9), 60, False, id="it computes"),
+        pytest.param(thread("socket", LOAD, id_=9, seconds=0.1), 60, False, id="it downloads"),
+    ],
+)  # fmt: skip
+def test_a_rank_that_waits_for_a_child_hangs_as_the_child_does(child: ThreadNow, silent: float, hangs: bool) -> None:
+    late = rank(1, WAITS_FOR_CHILD, silent=silent, children=[ChildNow(pid=9, name="tar", threads=(child,))])
+    hang = hang_of([waiting(0, silent=silent), late], 2)
+    assert (hang is not None) == hangs
+    if hang:
+        assert roles(hang) == {1: "missing", 0: "waiting"}
+        assert hang.ranks[0].detail.startswith("its child 9 (tar) ")
+
+
+def test_a_queue_of_a_stopped_child_gives_nothing() -> None:
+    stopped = ChildNow(pid=7, is_stopped=True)
+    hang = hung([waiting(0), rank(1, thread("socket", QUEUE, LOAD), children=[stopped])], 2)
+    assert hang.ranks[0].detail == "its child 7 is stopped"
+
+
+def test_a_rank_that_sleeps_again_and_again_at_one_line_is_missing_after_long() -> None:
+    """As while it looks whether a file is there."""
+    polls = rank(1, thread("timer", LOAD, seconds=0.5), silent=120)
+    assert hang_of([waiting(0, silent=120), polls], 2) is None  # one look shows nothing
+    assert polls.signs.threads is not None
+    polls.signs.add_threads(NOW + 61, polls.signs.threads)
+    late = waiting(0, silent=120)
+    assert late.signs.threads is not None
+    late.signs.add_threads(NOW + 61, late.signs.threads)
+    ranks = [late._replace(now=NOW + 61), polls._replace(now=NOW + 61)]
+    assert roles(hang_of(ranks, 2)) == {1: "missing", 0: "waiting"}

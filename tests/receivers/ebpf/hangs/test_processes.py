@@ -16,7 +16,7 @@ from otel_zernel_libraries.training.stacks import STANDARD_INPUT, THREADS, Child
 from otel_zernel_receivers.ebpf.hangs.processes import ProcessReader, Since, Watched
 from otel_zernel_receivers.ebpf.hangs.tasks import children_of, is_rank
 from otel_zernel_receivers.ebpf.processes.procfs import ProcessFolder
-from tests.receivers.ebpf.sampler.pythons import MINORS, python_of
+from tests.receivers.ebpf.sampler.pythons import MINORS, python_of, python_on_musl
 from tests.receivers.ebpf.talking import talking
 from tests.waiting import wait_for
 
@@ -67,7 +67,16 @@ def running(
 
 @pytest.mark.parametrize("minor", MINORS)
 def test_a_thread_has_its_frames_with_lines_in_each_version_of_python(minor: int, tmp_path: Path) -> None:
-    with running("asleep", tmp_path, python=python_of(minor)) as program:
+    assert_sleeps(python_of(minor), tmp_path)
+
+
+@pytest.mark.soak
+def test_a_thread_on_musl_has_its_frames_with_lines(tmp_path: Path) -> None:
+    assert_sleeps(python_on_musl(), tmp_path)
+
+
+def assert_sleeps(python: str, folder: Path) -> None:
+    with running("asleep", folder, python=python) as program:
         main = program.main(lambda main: main.activity is Activity.TIMER)
     assert main.lines == (
         CodeLine(str(PROGRAM), "asleep", line_with("def asleep") + 1),
@@ -96,7 +105,16 @@ def test_the_files_of_pytorch_are_those_beside_its_mapped_library(tmp_path: Path
 
 @pytest.mark.parametrize("minor", MINORS)
 def test_the_thread_that_holds_the_gil_in_c_is_named(minor: int, tmp_path: Path) -> None:
-    with running("gil", tmp_path, python=python_of(minor)) as program:
+    assert_holds_gil(python_of(minor), tmp_path)
+
+
+@pytest.mark.soak
+def test_the_thread_that_holds_the_gil_on_musl_is_named(tmp_path: Path) -> None:
+    assert_holds_gil(python_on_musl(), tmp_path)
+
+
+def assert_holds_gil(python: str, folder: Path) -> None:
+    with running("gil", folder, python=python) as program:
         main = program.main(lambda main: main.detail == "sleeps and holds the GIL")
         assert main.lines[0].function == "gil"
 

@@ -1,4 +1,4 @@
-"""The versions of Python on this machine: on the PATH, or installed by pyenv or by install-newest-python.sh."""
+"""The versions of Python on this machine: on the PATH, or installed by pyenv or by tests/interop."""
 
 import functools
 import shutil
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.conftest import peer_folder
+from tests.interop.conftest import installed_peer, peer_folder
 
 MINORS = (9, 10, 11, 12, 13, 14)
 """The supported versions 3.x."""
@@ -19,6 +19,11 @@ def python_of(minor: int) -> str:
     if not python:
         pytest.skip(f"Python 3.{minor} is not installed")
     return python
+
+
+def python_on_musl() -> str:
+    """A Python on musl (install-musl-python.sh). Skips the test without one."""
+    return str(installed_peer("python-3.11-musl", "Python on musl", "soak") / "python")
 
 
 def installed() -> dict[int, str]:

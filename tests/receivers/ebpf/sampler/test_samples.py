@@ -2,6 +2,7 @@
 
 import json
 import math
+import platform
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,9 +21,9 @@ from otel_zernel_receivers.ebpf.probes.loading import LoadedProbes, load
 from otel_zernel_receivers.ebpf.tables.samples import Frames, SampledStack, StackCount
 from otel_zernel_receivers.ebpf.tables.tables import Limits, Tables
 from tests.receivers.ebpf.jobs.operator_runs import snapshots_of
-from tests.receivers.ebpf.sampler.pythons import MINORS, installed, python_of
+from tests.receivers.ebpf.sampler.pythons import MINORS, installed, python_of, python_on_musl
 from tests.receivers.ebpf.sampler.test_runtimes import runtime_of
-from tests.receivers.ebpf.standin import Standin
+from tests.receivers.ebpf.standin import Standin, compile_all
 from tests.receivers.ebpf.talking import Talker, talking
 from tests.receivers.ebpf.watching import Watch, attributes_of, metrics_of, reading, spans_of
 from tests.waiting import measured
@@ -162,23 +163,38 @@ def test_the_samples_of_pytorch_in_metrics_and_snapshots_agree_with_its_own_cloc
 
 def test_the_python_frames_of_a_thread_are_found(loadable: None, standin: Standin) -> None:
     with training_in_each_version(DEEP_JOB, "0.5", str(standin.cudart)) as jobs:
-        stacks_of(list(jobs.values()))
-        codes: list[list[tuple[int, int]]] = list(map(json.loads, answers_of(job.process for job in jobs.values())))
-        assert {job.process.line() for job in jobs.values()} == {"deeper"}
-        for minor, frames, codes_of_job in zip(jobs, frames_of(list(jobs.values())), codes, strict=True):
-            ((most, _),) = frames.most_common(1)
-            assert [place.code for place in most.places] == [address for address, _ in codes_of_job], minor
-            assert not most.is_cut | most.is_broken, minor
-            if minor >= 11:
-                for place, (address, length) in zip(most.places, codes_of_job, strict=True):
-                    in_code = place.instruction - address
-                    assert 0 < in_code < length + 256, "the code object has its instructions at its end"
-            assert not any(of.is_broken for of in frames), minor
-        answers_of(job.process for job in jobs.values())
-        for minor, frames, codes_of_job in zip(jobs, frames_of(list(jobs.values())), codes, strict=True):
-            ((deep, _),) = frames.most_common(1)
-            assert (len(deep.places), deep.is_cut) == (PLACES, True), minor
-            assert deep.places[0].code == codes_of_job[0][0], minor
+        assert_frames(jobs)
+
+
+@pytest.mark.soak
+def test_the_python_frames_of_a_thread_on_musl_are_found(
+    loadable: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    standin = compile_all(tmp_path, "push", platform.machine(), "musl-gcc")
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    with training(python_on_musl(), DEEP_JOB, "0.5", str(standin.cudart)) as job:
+        assert_frames({11: job})
+
+
+def assert_frames(jobs: Mapping[int, Job]) -> None:
+    """The sampled frames of jobs are those that they are in. `jobs`: by the minor version of Python."""
+    stacks_of(list(jobs.values()))
+    codes: list[list[tuple[int, int]]] = list(map(json.loads, answers_of(job.process for job in jobs.values())))
+    assert {job.process.line() for job in jobs.values()} == {"deeper"}
+    for minor, frames, codes_of_job in zip(jobs, frames_of(list(jobs.values())), codes, strict=True):
+        ((most, _),) = frames.most_common(1)
+        assert [place.code for place in most.places] == [address for address, _ in codes_of_job], minor
+        assert not most.is_cut | most.is_broken, minor
+        if minor >= 11:
+            for place, (address, length) in zip(most.places, codes_of_job, strict=True):
+                in_code = place.instruction - address
+                assert 0 < in_code < length + 256, "the code object has its instructions at its end"
+        assert not any(of.is_broken for of in frames), minor
+    answers_of(job.process for job in jobs.values())
+    for minor, frames, codes_of_job in zip(jobs, frames_of(list(jobs.values())), codes, strict=True):
+        ((deep, _),) = frames.most_common(1)
+        assert (len(deep.places), deep.is_cut) == (PLACES, True), minor
+        assert deep.places[0].code == codes_of_job[0][0], minor
 
 
 def frames_of(jobs: Sequence[Job]) -> list[Counter[Frames]]:
