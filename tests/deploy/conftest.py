@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from docs.catalogue import ROOT
-from tests.interop.conftest import find_peer, miss
+from tests.interop.installed import find_peer, miss
 
 Build = Callable[..., Path]
 

@@ -15,7 +15,7 @@ import yaml
 
 from docs.catalogue import ROOT
 from otel_zernel.registry import KINDS, Registry
-from tests.interop.conftest import miss
+from tests.interop.installed import miss
 from tests.receivers.ebpf.sampler.pythons import python_of
 
 README = (ROOT / "README.md").read_text("utf-8")

@@ -13,7 +13,7 @@ from docs.catalogue import ROOT
 from otel_zernel_libraries.prometheus.names import Naming
 from otel_zernel_libraries.prometheus.options import Options
 from otel_zernel_receivers.nvml.readings.status import FATAL_XIDS
-from tests.interop.conftest import find_peer
+from tests.interop.installed import find_peer
 
 FOLDER = ROOT / "deploy" / "prometheus"
 RULES = [

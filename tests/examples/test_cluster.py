@@ -15,7 +15,7 @@ from examples.cluster.faults import Fault, apply
 from examples.cluster.network import network
 from examples.cluster.rows import write_rows
 from examples.cluster.services import PASSWORD
-from tests.interop.conftest import miss
+from tests.interop.installed import miss
 from tests.interop.recording import recorded, recording
 from tests.libraries.store.given import config, flat, read_all
 from tests.postgres import skip_without_postgres

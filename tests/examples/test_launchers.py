@@ -14,7 +14,7 @@ import pytest
 
 from docs.catalogue import ROOT
 from tests.interop.collector import collecting, page_with
-from tests.interop.conftest import miss
+from tests.interop.installed import miss
 from tests.receivers.ebpf.watching import TEST_RUN, require_ebpf
 
 LAUNCHERS = ROOT / "examples" / "launchers"

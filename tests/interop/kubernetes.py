@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from tests.exporters.otlp.certificates import Authority
 from tests.free_ports import free_port
-from tests.interop.conftest import find_peer, installed_peer
+from tests.interop.installed import find_peer, installed_peer
 from tests.waiting import wait_for
 
 _VERSION: Final = "1.34.4"

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import yaml
 
-from tests.interop.conftest import installed_peer
+from tests.interop.installed import installed_peer
 
 _MODULE = "0.316.0"
 """The version of the Go module of Prometheus 3.16."""

@@ -14,7 +14,7 @@ from otel_zernel.batch import SIGNALS, Batch, Signal
 from otel_zernel.errors import Correctable
 from otel_zernel.testing import until
 from tests.free_ports import free_port
-from tests.interop.conftest import installed_peer
+from tests.interop.installed import installed_peer
 from tests.interop.rotel import listening
 from tests.interop.test_otlp_senders import PYTHON, message_bits
 from tests.interop.test_rotel import sending

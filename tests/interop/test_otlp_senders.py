@@ -39,7 +39,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from otel_zernel.batch import STABLE_SIGNALS, Batch, Signal, points
 from otel_zernel.testing import until
 from otel_zernel_receivers.otlp import OtlpReceiver
-from tests.interop.conftest import find_peer, miss
+from tests.interop.installed import find_peer, miss
 from tests.interop.rotel import forwarding, spans_of, values_of
 from tests.interop.test_rotel import made, send, steps
 from tests.receivers.otlp.serving import Recording, receiving

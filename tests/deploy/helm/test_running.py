@@ -18,7 +18,7 @@ from tests.deploy.helm.pods import NODE, running_pod
 from tests.deploy.helm.rendering import Manifest, container, pod_spec, render_mode
 from tests.exporters.otlp.peers import GrpcSink
 from tests.free_ports import free_port
-from tests.interop.conftest import miss
+from tests.interop.installed import miss
 from tests.processors.kubernetes.gpus.kubelet import allocated
 
 WAIT = 120.0

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tests.free_ports import free_port
-from tests.interop.conftest import find_peer, installed_peer
+from tests.interop.installed import find_peer, installed_peer
 from tests.left_processes import SERVERS
 
 _VERSION: Final = "4.3.1"

@@ -24,7 +24,7 @@ from tests.core.parts import batch_of, every_signal, values_of
 from tests.exporters.kafka.exporting import exporting
 from tests.exporters.otlp.certificates import Authority
 from tests.free_ports import free_port
-from tests.interop.conftest import find_peer
+from tests.interop.installed import find_peer
 from tests.interop.kafka.proxies import proxy
 from tests.interop.kafka.sasl import Conversation, Exactly, SaslCheck, Scram
 from tests.libraries.clients.kafka.test_tokens import Tokens

@@ -15,7 +15,7 @@ _FRESH: Final = 15.0
 read less often."""
 RUNS: Final = frozenset({Activity.OPERATOR, Activity.PYTHON, Activity.NATIVE, Activity.CPU_WAIT, Activity.THROTTLED})
 _POLLS: Final = 60.0
-"""s after which sleeps at one line, from record to record, are one wait."""
+"""s after which sleeps, or waits for a lock, at one line from record to record are one wait."""
 _Wait = tuple[Activity, str, tuple[CodeLine, ...], frozenset[tuple[str, str, int]]]
 """What a thread waits for, its lines, and the collectives that are open meanwhile."""
 
@@ -163,14 +163,14 @@ class RankSigns:
     @property
     def waits_for(self) -> float:
         """How long (s) its loop's thread had been in one wait at the time of the record. Waits that wake up now and
-        then, as for Python's lock, and look the same are one. So are sleeps that look the same for very long, as of a
-        program that looks again and again whether a file is there."""
+        then, as for Python's lock, and look the same are one. So are sleeps and waits with a time-out that look the same
+        for very long, as of a program that looks again and again whether a file is there."""
         loop = self.loop
         if loop is None:
             return 0.0
         polls = loop.activity is Activity.GIL or frames.is_loading(loop.lines) or frames.serves_others(loop.lines)
-        sleeps = loop.activity is Activity.TIMER and self.looks_same_for >= _POLLS
-        return max(loop.seconds, self.looks_same_for if polls or sleeps else 0.0)
+        repeats = loop.activity in (Activity.TIMER, Activity.LOCK) and self.looks_same_for >= _POLLS
+        return max(loop.seconds, self.looks_same_for if polls or repeats else 0.0)
 
     def is_fresh(self, now: float) -> bool:
         """Whether the record shows what it does now: no mark came after it."""

@@ -16,7 +16,7 @@ import yaml
 from tests.collectors import running_collector
 from tests.deploy.helm.rendering import CHART, program
 from tests.free_ports import free_port
-from tests.interop.conftest import miss
+from tests.interop.installed import miss
 from tests.interop.kubernetes import Kubernetes, Object
 from tests.waiting import wait_for
 

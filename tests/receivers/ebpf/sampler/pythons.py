@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.conftest import installed_peer, peer_folder
+from tests.interop.installed import installed_peer, peer_folder
 
 MINORS = (9, 10, 11, 12, 13, 14)
 """The supported versions 3.x."""
