@@ -163,8 +163,8 @@ class RankSigns:
     @property
     def waits_for(self) -> float:
         """How long (s) its loop's thread had been in one wait at the time of the record. Waits that wake up now and
-        then, as for Python's lock, and look the same are one. So are sleeps and waits with a time-out that look the same
-        for very long, as of a program that looks again and again whether a file is there."""
+        then, as for Python's lock, and look the same are one. So are sleeps and waits with a time-out that look the
+        same for very long, as of a program that looks again and again whether a file is there."""
         loop = self.loop
         if loop is None:
             return 0.0
