@@ -488,8 +488,7 @@ def _row(judged: _Judged, role: HungRole, *, differs_in_size: bool = False) -> H
         why = ", which other ranks have left: the sizes of their tensors differ" if differs_in_size else ""
         detail = f"waits in {collective_words(collective)}{why}"
     is_dead = role is HungRole.DEAD
-    loop = rank.signs.loop
-    lines = rank.signs.seen if is_dead else (thread and thread.lines) or (loop and loop.lines) or ()
+    stacks = [rank.signs.seen] if is_dead else [each.lines for each in dict.fromkeys((thread, rank.signs.loop)) if each]
     activity = None if is_dead or thread is None else Activity.COLLECTIVE if collective else thread.activity
     return HungRank(
         rank=rank.rank,
@@ -498,7 +497,7 @@ def _row(judged: _Judged, role: HungRole, *, differs_in_size: bool = False) -> H
         role=role,
         activity=activity,
         detail=detail[:LONGEST_TEXT],
-        code=frames.code_of(lines),
+        code=frames.code_of(*stacks),
     )
 
 

@@ -142,7 +142,9 @@ def _own(lines: Lines) -> Lines:
     return [line for line in lines if tier_of(line) is Tier.USER]
 
 
-def code_of(lines: Lines) -> tuple[str, ...]:
-    """`train.py:12 function`: the lines of the user's own files, the deepest first; all if there are none."""
-    shown, folder = (_own(lines) or lines)[:_MOST_CODE], folder_of([lines])
+def code_of(*stacks: Lines) -> tuple[str, ...]:
+    """`train.py:12 function`: the lines of the user's own files, the deepest of the first stack first; all lines if
+    there are none."""
+    own = [line for lines in stacks for line in _own(lines)]
+    shown, folder = (own or [line for lines in stacks for line in lines])[:_MOST_CODE], folder_of(stacks)
     return tuple(line_text(line, folder)[:LONGEST_TEXT] for line in shown)
