@@ -227,7 +227,7 @@ def _judge_blocked(rank: Rank, loop: ThreadNow, threads: Sequence[ThreadNow], ch
     if stuck := _stuck_child(loop, children):
         child, thread = stuck
         detail = f"its child {child.pid} ({child.name}) {_clause_of(thread)}"
-        return _Judged(rank, _State.BLOCKED, None, thread, detail, is_helped=helped)
+        return _Judged(rank, _State.BLOCKED, None, thread if _is_stuck(child) else loop, detail, is_helped=helped)
     if loop.activity in (Activity.GIL, Activity.LOCK) and (holder := _named_thread(loop.detail, threads)):
         return _Judged(rank, _State.BLOCKED, None, holder, loop.detail, is_helped=helped)
     if frames.is_loading(loop.lines) and (busy := _stuck_worker(children)):
@@ -335,6 +335,13 @@ def _stuck_child(loop: ThreadNow, children: Sequence[ChildNow]) -> tuple[ChildNo
         return None
     least = _STILL_IN_TRANSFER if thread.activity in _TRANSFERS else _STILL
     return (child, thread) if thread.seconds >= least else None
+
+
+def _is_stuck(child: ChildNow) -> bool:
+    """Whether a child can not end alone: a command may wait for a server or for other programs, however long."""
+    main = next((each for each in child.threads if each.is_main), None)
+    is_locked = bool(main and main.lines) and all(each.activity in _LOCKS for each in child.threads)
+    return is_locked or bool(main and main.activity is Activity.PIPE and main.detail.startswith("writes"))
 
 
 def _named_thread(detail: str, threads: Sequence[ThreadNow]) -> ThreadNow | None:
