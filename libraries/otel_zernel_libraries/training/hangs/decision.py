@@ -3,7 +3,7 @@
 A job hangs if none of its ranks makes a mark, computes, or transfers data, and either
 
 - it is late by 10 s: its latest step is longer ago than 5 s, or 10 times the p90 of its steps, and 10 s more; or
-- it is late, ranks wait in a collective, and another rank is blocked elsewhere; by 3 s if that one waits for data; or
+- it is late, ranks wait in a collective, and another rank is blocked elsewhere; by 3 s if that one waits for a pipe or a socket; or
 - something can never go on: different operations at one sequence number, a lock that its holder waits for, a rank
   that is dead or stopped while others wait.
 
@@ -59,6 +59,8 @@ _ENDS_ALONE: Final = frozenset(
 )
 _LOCKS: Final = frozenset({Activity.LOCK, Activity.GIL, Activity.COLLECTIVE})
 _TRANSFERS: Final = frozenset(Activity) - _LOCKS - RUNS - _ENDS_ALONE
+_FROM_OTHERS: Final = (Activity.PIPE, Activity.SOCKET)
+"""A wait for a program that sends nothing. A disk may need long for one call."""
 _IN_COLLECTIVE: Final = _LOCKS | {Activity.GPU_WAIT, Activity.LAUNCH_BLOCKED}
 """What a thread may do while it waits in a collective that its stack does not show."""
 _BACKWARD: Final = "backward"
@@ -453,7 +455,9 @@ def _patience(judged: _Judged, *, starts: bool, others_wait: bool) -> float:
     if judged.state is not _State.BLOCKED or not (others_wait or starts):
         return _PATIENCE
     is_still = thread and (keeps_gil or thread.activity not in _TRANSFERS or (starts and others_wait))
-    return 0.0 if is_still else _PATIENCE_WITH_PROOF
+    if is_still:
+        return 0.0
+    return _PATIENCE_WITH_PROOF if thread and thread.activity in _FROM_OTHERS else _PATIENCE
 
 
 def _writes_checkpoint(thread: ThreadNow) -> bool:
