@@ -3,7 +3,8 @@
 A job hangs if none of its ranks makes a mark, computes, or transfers data, and either
 
 - it is late by 10 s: its latest step is longer ago than 5 s, or 10 times the p90 of its steps, and 10 s more; or
-- it is late, ranks wait in a collective, and another rank is blocked elsewhere; by 3 s if that one waits for a pipe or a socket; or
+- it is late, ranks wait in a collective, and another rank is blocked elsewhere; by 3 s if that one waits for a pipe or
+  a socket; or
 - something can never go on: different operations at one sequence number, a lock that its holder waits for, a rank
   that is dead or stopped while others wait.
 
@@ -66,7 +67,7 @@ _IN_COLLECTIVE: Final = _LOCKS | {Activity.GPU_WAIT, Activity.LAUNCH_BLOCKED}
 _BACKWARD: Final = "backward"
 """The operation of a stack in a backward pass, which waits for collectives, or computes."""
 _TERMINAL: Final = ("/dev/pts/", "/dev/tty", "/dev/console")
-_POINT_TO_POINT: Final = frozenset({"send", "recv", "isend", "irecv", "batch_isend_irecv"})
+_POINT_TO_POINT: Final = frozenset({"send", "recv", "receive", "isend", "irecv", "batch_isend_irecv"})
 
 
 class Rank(NamedTuple):
@@ -125,7 +126,7 @@ def hang_of(ranks: Sequence[Rank], size: int = 1) -> JobHang | None:
         return None
     if all(each.state is _State.STOPPED for each in here) or (not waiting and _has_ended(judged)):
         return None
-    behind = _behind(waiting)
+    behind = _behind(waiting, size)
     differing = [each for each in behind if _differs_in_size(each) and each.rank.signs.looks_same_for >= _STILL]
     mismatched = _mismatched(waiting, all_wait=len(waiting) == len(judged)) + differing
     are_all_here = len(ranks) >= size
@@ -383,13 +384,18 @@ def _call_of(collective: OpenCollective) -> _Call:
     return operation, collective.bytes if operation in _SAME_SIZE else 0
 
 
-def _behind(waiting: Sequence[_Judged]) -> list[_Judged]:
-    """The ranks that wait in an earlier collective of a named communicator than others."""
+def _behind(waiting: Sequence[_Judged], size: int) -> list[_Judged]:
+    """The ranks that wait in an earlier collective of a named communicator than others, or that send or receive while
+    others wait in a collective of all ranks."""
     named = [(each, each.collective) for each in waiting if each.collective and each.collective.communicator]
     latest: defaultdict[str, int] = defaultdict(int)
     for _, collective in named:
         latest[collective.communicator] = max(latest[collective.communicator], collective.sequence)
-    return [each for each, collective in named if 0 < collective.sequence < latest[collective.communicator]]
+    earlier = [each for each, collective in named if 0 < collective.sequence < latest[collective.communicator]]
+    if f"{GLOO} {size} ranks" not in latest:
+        return earlier
+    away = [each for each in waiting if each.collective and each.collective.operation in _POINT_TO_POINT]
+    return earlier + [each for each in away if each not in earlier]
 
 
 def _differs_in_size(judged: _Judged) -> bool:

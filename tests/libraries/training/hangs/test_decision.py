@@ -19,6 +19,7 @@ from otel_zernel_libraries.training.stacks import (
     ThreadNow,
 )
 from tests.libraries.training.hangs.made_ranks import (
+    ALL_REDUCE,
     BACKWARD,
     BARRIER,
     C10D,
@@ -198,6 +199,15 @@ def test_sends_and_receives_are_no_mismatch() -> None:
         for number, operation in enumerate(["send", "recv", "all_reduce"])
     ]
     assert set(roles(hang_of(ranks, 3)).values()) == {"waiting"}
+
+
+def test_a_rank_that_receives_while_others_wait_in_a_collective_of_all_is_missing() -> None:
+    of_all = OpenCollective(operation="all_reduce", communicator="gloo of 3 ranks", sequence=11, seconds=20)
+    receives = rank(2, thread("lock", CodeLine(C10D, "recv", 5)))
+    waits = [rank(number, thread("lock", *ALL_REDUCE), collectives=[of_all]) for number in (0, 1)]
+    hang = hung([*waits, receives], 3)
+    assert roles(hang) == {2: "missing", 0: "waiting", 1: "waiting"}
+    assert hang.ranks[0].detail == "waits in recv"
 
 
 def test_a_dead_rank_is_named_with_its_signal_and_its_last_line() -> None:
