@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from deploy.deb.__main__ import build
-from tests.interop.conftest import miss
+from tests.interop.installed import miss
 
 pytestmark = pytest.mark.soak
 PYTHON = Path("/usr/bin/python3")

@@ -15,7 +15,7 @@ from otel_zernel_commands.why.findings import JobFindings
 from otel_zernel_commands.why.tracking.sending import sent
 from otel_zernel_commands.why.tracking.summary import summary_of
 from tests.commands.why.answers import slow_report
-from tests.interop.conftest import installed_peer
+from tests.interop.installed import installed_peer
 
 _NOBODY = 65534
 READ_EVENTS = """
