@@ -79,15 +79,16 @@ class ComponentsCommand(Command):
         parser.add_argument("--sample", metavar="TYPE", help="print the sample configuration of a type, such as csv")
 
     def run(self, options: argparse.Namespace) -> int:
-        from otel_zernel.registry import KINDS, Registry
+        with collection_deferred():  # modules and classes are no garbage
+            from otel_zernel.registry import KINDS, Registry
 
-        registry = Registry.installed()
-        if options.sample:
-            return _sample(registry, options.sample)
-        lines = [f"buildinfo:\n  command: otel-zernel\n  version: {__version__}"]
-        for kind in KINDS:
-            lines.append(f"{kind}:")
-            lines += [_entry(registry, kind, type_, aliases) for type_, aliases in registry.aliases(kind).items()]
+            registry = Registry.installed()
+            if options.sample:
+                return _sample(registry, options.sample)
+            lines = [f"buildinfo:\n  command: otel-zernel\n  version: {__version__}"]
+            for kind in KINDS:
+                lines.append(f"{kind}:")
+                lines += [_entry(registry, kind, type_, aliases) for type_, aliases in registry.aliases(kind).items()]
         print_result("\n".join(lines))
         return 0
 

@@ -8,6 +8,7 @@ from otel_zernel.component import ComponentConfig, Finding, Kind
 from otel_zernel.config.schema import Settings
 from otel_zernel.errors import ConfigError
 from otel_zernel.registry import KINDS, Registry
+from otel_zernel.runtime.garbage import collection_deferred
 from otel_zernel.text import one_line
 
 Subject = tuple[Kind, str, str, ComponentConfig | None]
@@ -53,7 +54,8 @@ class DoctorReport:
 def examine(registry: Registry, subjects: Iterable[Subject]) -> Iterator[DoctorReport]:
     """Examines the components. This may block. All begin before the first one ends: one may work in a thread."""
     findings = [(f"{kind}::{id_}", _findings(registry, kind, type_, config)) for kind, id_, type_, config in subjects]
-    begun = [(path, list(islice(of_component, 1)), of_component) for path, of_component in findings]
+    with collection_deferred():  # modules and classes are no garbage
+        begun = [(path, list(islice(of_component, 1)), of_component) for path, of_component in findings]
     for path, first, rest in begun:
         yield DoctorReport(path, (*first, *rest))
 
