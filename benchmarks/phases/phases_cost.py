@@ -21,7 +21,6 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Sp
 
 from benchmarks import BenchmarkRow
 from otel_zernel.batch import Batch
-from otel_zernel.otlp.json import parse_json
 from otel_zernel.testing import make_context
 from otel_zernel_processors.phases import PhasesProcessor
 
@@ -100,6 +99,8 @@ def of_ranks(ranks: int = RANKS, count: int = SPANS) -> bytes:
 
 def recorded_process(name: str) -> tuple[ResourceSpans, list[Span]]:
     """The first process of a recording: its resource and its spans."""
+    from otel_zernel.otlp.json import parse_json  # not where this file runs with older sources
+
     lines = gzip.decompress((RECORDED / name / "spans.jsonl.gz").read_bytes()).splitlines()
     resources = [resource for line in lines for resource in parse_json(TracesData, line).resource_spans]
     own = [resource for resource in resources if resource.resource == resources[0].resource]

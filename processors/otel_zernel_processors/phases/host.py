@@ -115,7 +115,7 @@ class Host:
         for span in spans.devices:
             if self.clock.accept(span.start_ns, span.end_ns):
                 process.phases.device.add_records(span)
-        intervals = [interval for interval in spans.intervals if self.clock.accept(interval.start, interval.end)]
+        intervals = self.clock.accepted(spans.intervals)
         late = process.add_intervals(intervals)
         self._late.add(key[0], len(late), self.clock.now - min(late, default=0))
         if invalid := spans.invalid + len(spans.intervals) - len(intervals):

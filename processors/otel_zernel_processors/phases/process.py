@@ -1,6 +1,6 @@
 """One followed process: what it is, how long it lives, and its reports."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 
@@ -119,17 +119,19 @@ class TrainingProcess:
             self.attributes = scalars(self.resource.attributes)
             self.gpu = self.gpu or str(self.attributes.get(semconv.LOCAL_RANK, ""))
 
-    def add_intervals(self, intervals: Iterable[ThreadInterval]) -> list[int]:
+    def add_intervals(self, intervals: Sequence[ThreadInterval]) -> list[int]:
         """Adds intervals. Late ones, and those beyond `max_spans`, are dropped and counted. Returns when (ns) the late
         ones ended."""
         late: list[int] = []
+        add = self.phases.timeline.add
         for interval in intervals:
-            self.signs.add_mark(interval.end / 1e9)
-            if interval.end > self.last_seen:
-                self.update_times(interval.start, interval.end)
-            if reason := self.phases.timeline.add(interval):
+            if reason := add(interval):
                 self._drop(1, reason)
                 late += [interval.end] if reason == "late" else []
+        if intervals:
+            latest = max([interval.end for interval in intervals])
+            self.signs.add_mark(latest / 1e9)
+            self.update_times(intervals[0].start, latest)
         return late
 
     def add_point(self, point: InputPoint, gpu: float) -> PhasePeriod | None:

@@ -66,6 +66,9 @@ class MeasuredSteps:
         self._rows = array("q")
         self._steps = array("q")
         self._events: dict[StepEvent, array[int]] = {}
+        self._latest: Mapping[StepEvent, int] = {}
+        self._counted: list[tuple[array[int], int]] = []
+        """The latest counts, each with the array that it is added to: equal steps may share them."""
 
     def __len__(self) -> int:
         return len(self._steps) // _FIELDS
@@ -83,24 +86,27 @@ class MeasuredSteps:
         wait for a collective ended; 0 without one."""
         if times[1] > _LATEST:
             return
-        if not events.keys() <= self._events.keys():
+        if events is not self._latest:
             for event in events:
                 if event not in self._events and len(self._events) < _MOST_EVENTS:
                     self._events[event] = array("q", bytes(8 * len(self)))
+            self._latest = events
+            self._counted = [(counts, events.get(event, 0)) for event, counts in self._events.items()]
         self._steps.fromlist([*times, number, flags, met])
-        for event, counts in self._events.items():
-            counts.append(events.get(event, 0))
+        for counts, count in self._counted:
+            counts.append(count)
         rows: list[int] = []
         codes = _IN_EVALUATION if flags & StepFlags.EVALUATION else _CODES
         for start, end, moment, divided, work in segments:
-            if not divided:
+            if divided:
+                for part, spent in divided:
+                    rows += (start, end, codes[part], spent)
+            else:
                 rows += (start, end, codes[moment], end - start)
-            for part, spent in divided:
-                rows += (start, end, codes[part], spent)
             if work and work.operators:
                 rows += (start, end, _OPERATORS[moment.position], work.operators)
         self._rows.fromlist(rows)
-        if len(self) > _MOST or times[1] - self._steps[0] > 1.25 * self._window:
+        if len(self._steps) > _MOST * _FIELDS or times[1] - self._steps[0] > 1.25 * self._window:
             self._forget(times[1] - self._window)
 
     def _forget(self, before: int) -> None:

@@ -1,7 +1,10 @@
 """The time on one host: the latest timestamp in its data, not that of the collector's clock, and the watermark."""
 
+from collections.abc import Sequence
+
 from otel_zernel.clock import Clock
 from otel_zernel_processors.phases.config import PhasesConfig, ns
+from otel_zernel_processors.phases.intake.intervals import ThreadInterval
 
 _AHEAD_NS = 60_000_000_000
 """How far a timestamp may be ahead of the host's time and of the collector's clock. One wrong timestamp in the future
@@ -42,6 +45,14 @@ class HostClock:
         self._quiet_since = 0
         self.heard = max(self.heard, end)
         return True
+
+    def accepted(self, intervals: Sequence[ThreadInterval]) -> Sequence[ThreadInterval]:
+        """Advances with these intervals; returns those that it accepts. If it accepts the latest, it accepts all."""
+        if intervals and not self.now:
+            self.accept(intervals[0].start, intervals[0].end)
+        if intervals and self.accept(intervals[0].start, max([interval.end for interval in intervals])):
+            return intervals
+        return [interval for interval in intervals if self.accept(interval.start, interval.end)]
 
     def follow_replay(self, wall: int, pace: float, spare_ns: int, most_ns: int) -> None:
         """Advances while no data arrives: by `pace` seconds for each second, less `spare_ns` of the data's time.

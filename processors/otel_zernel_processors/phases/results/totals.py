@@ -64,8 +64,10 @@ class Totals:
         """Time by scopes, by position and activity, up to the end of the last interval."""
         self.lossy_ns: Counter[Moment] = Counter()
         """The part of it in steps in which events were lost."""
-        self.events: Counter[StepEvent] = Counter()
-        """What has happened how often in its steps."""
+        self._events: Counter[StepEvent] = Counter()
+        self._latest: Mapping[StepEvent, int] = {}
+        self._repeats = 0
+        """The events of the latest step, and how many steps in a row share them: these are not in the sums yet."""
         self.state_ns: Counter[PhaseDetail] = Counter()
         """Time by the states of threads."""
         self.steps: Counter[tuple[str, str]] = Counter()
@@ -109,8 +111,11 @@ class Totals:
             return
         self.steps[step.kind, step.boundary] += 1
         self.epochs += step.ends_epoch
-        for event, count in closed.events.items():
-            self.events[event] += count
+        events = closed.events
+        if events is not self._latest:
+            self._add_latest()
+            self._latest = events
+        self._repeats += 1
         self.lossy_steps[step.kind] += step.lossy
         if not self._is_whole(closed):
             return
@@ -123,7 +128,7 @@ class Totals:
     def _add_skipped(self, closed: ClosedStep) -> None:
         repeated = closed.repeated
         self.steps.update(repeated.steps)
-        self.events.update(repeated.events)
+        self._events.update(repeated.events)
         self.epochs += repeated.epochs
         counts: Counter[str] = Counter()
         for (kind, _), count in repeated.steps.items():
@@ -136,6 +141,17 @@ class Totals:
             if kind in TRAINED:
                 self._interval.duration_ns += count * lasted
                 self._interval.duration_squares += count * lasted**2
+
+    @property
+    def events(self) -> Mapping[StepEvent, int]:
+        """What has happened how often in its steps."""
+        self._add_latest()
+        return self._events
+
+    def _add_latest(self) -> None:
+        repeats, self._repeats = self._repeats, 0
+        for event, count in self._latest.items() if repeats else ():
+            self._events[event] += count * repeats
 
     def add_period(self, start: int, end: int, phase: str) -> None:
         """Adds a period (ns) in one phase by signals. A change of the phase counts as a transition."""

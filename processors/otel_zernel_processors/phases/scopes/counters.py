@@ -70,7 +70,7 @@ class Throttling:
         self._readings: deque[_Reading] = deque(maxlen=_READINGS)
         self._stopped: tuple[int, float] = (0, 0.0)
         """Time (ns) and value of the latest cumulative point."""
-        self._is_limited = False
+        self.is_limited = False
         """Whether a quota has ever stopped it."""
 
     def add(self, point: InputPoint) -> None:
@@ -85,7 +85,7 @@ class Throttling:
             value -= before
         if start and value > 0:
             self._reading(start, point.time).stopped += value
-            self._is_limited = True
+            self.is_limited = True
 
     def _reading(self, start: int, end: int) -> _Reading:
         if not self._readings or self._readings[-1].end != end:
@@ -94,7 +94,7 @@ class Throttling:
 
     def divided(self, segments: list[Segment]) -> list[Segment]:
         """The segments, with the share of the quota in their waits for a CPU."""
-        if not self._is_limited or not segments:
+        if not self.is_limited or not segments:
             return segments
         first, last = segments[0].start, segments[-1].end
         readings = [

@@ -55,7 +55,7 @@ Edge = tuple[int, int, int]
 def cuts_of(step: Step, covered: Sequence[Cover], bounds: TimeRange, gaps: Sequence[Cut]) -> list[Cut]:
     """Cuts the step where its position changes. `covered` is sorted. `gaps` are uncovered times with a known moment."""
     if step.works_until is None:
-        in_a_row = _cuts_in_a_row(step, covered, Uncovered(step, bounds, gaps))
+        in_a_row = _cuts_in_a_row(step, covered, Uncovered(step, bounds, gaps), has_gaps=bool(gaps))
         if in_a_row is not None:
             return in_a_row
     uncovered = Uncovered(step, bounds, gaps)
@@ -65,7 +65,7 @@ def cuts_of(step: Step, covered: Sequence[Cover], bounds: TimeRange, gaps: Seque
     return list(_swept(step, edges, uncovered.at))
 
 
-def _cuts_in_a_row(step: Step, covered: Iterable[Cover], uncovered: "Uncovered") -> list[Cut] | None:
+def _cuts_in_a_row(step: Step, covered: Iterable[Cover], uncovered: "Uncovered", *, has_gaps: bool) -> list[Cut] | None:
     """The cuts of a step whose intervals follow each other, as in most steps; None if they overlap."""
     cuts: list[Cut] = []
     at = step.start
@@ -73,7 +73,10 @@ def _cuts_in_a_row(step: Step, covered: Iterable[Cover], uncovered: "Uncovered")
         if not at <= start < end <= step.end:
             return None
         if at < start:
-            uncovered.cut(at, start, cuts)
+            if has_gaps:
+                uncovered.cut(at, start, cuts)
+            else:
+                cuts.append((at, start, uncovered.of_step(at)))
         cuts.append((start, end, _SHOWN[precedence] or _of_call(precedence, uncovered.at(start).position, step)))
         at = end
     if at < step.end:
@@ -168,9 +171,6 @@ class Uncovered:
 
     def cut(self, start: int, end: int, cuts: list[Cut]) -> None:
         """Appends the cuts of uncovered time."""
-        if not self._gaps:
-            cuts.append((start, end, self._of_step(start)))
-            return
         for gap_start, gap_end, _ in self._gaps[self._next :]:
             if gap_start >= end:
                 break
@@ -187,9 +187,9 @@ class Uncovered:
             self._next += 1
         if self._next < len(gaps) and gaps[self._next][0] <= at:
             return gaps[self._next][2]
-        return self._of_step(at)
+        return self.of_step(at)
 
-    def _of_step(self, at: int) -> Moment:
+    def of_step(self, at: int) -> Moment:
         """The moment by the step alone."""
         step, (backward, work_end) = self._step, self._bounds
         if step.kind == "unfinished":

@@ -331,7 +331,7 @@ class Gaps:
 
 def times_between_passes(intervals: Sequence[ThreadInterval], bridge_ns: int) -> list[int]:
     """The times (ns) of at least `bridge_ns` between passes without gradients that follow each other."""
-    if not any(interval.kind == "inference" for interval in intervals):
+    if "inference" not in [interval.kind for interval in intervals]:
         return []
     marks = pairwise(sorted(_marks(intervals), key=_order))
     times = [after.start - before.end for before, after in marks if before.kind == after.kind == "inference"]

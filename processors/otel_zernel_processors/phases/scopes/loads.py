@@ -1,7 +1,7 @@
 """Cuts the intervals of a training thread with a DataLoader into steps, and determines the kind of each step."""
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 
 from otel_zernel_processors.phases.intake.intervals import RUNS, SKIPPED, UPDATES, WORK, ThreadInterval
@@ -88,7 +88,7 @@ class LoadCutter:
     def _skip(self, skipped: ThreadInterval) -> list[Step]:
         """The steps up to some that have no intervals. The next load ends these."""
         rest, held, self._held = self._open, self._held, None
-        steps = self._settled([self._classified(held, Step(skipped.start, skipped.start))]) if held else []
+        steps = list(self._settled([self._classified(held, Step(skipped.start, skipped.start))]) if held else ())
         steps += self._unsettled or ()
         self._unsettled = self._unsettled and []
         if rest and rest.start < skipped.start:
@@ -124,15 +124,18 @@ class LoadCutter:
         held.loads += 1
         return True
 
-    def _hold(self, step: Step) -> Iterator[Step]:
+    def _hold(self, step: Step) -> Sequence[Step]:
         held, self._held = self._held, step
-        if held:
-            self.pending -= len(held.intervals)
-            yield self._classified(held, step)
+        if held is None:
+            return ()
+        self.pending -= len(held.intervals)
+        return (self._classified(held, step),)
 
-    def _settled(self, steps: Iterable[Step]) -> list[Step]:
+    def _settled(self, steps: Sequence[Step]) -> Sequence[Step]:
         """The steps whose kind is known. Steps that only run a backward pass wait: they accumulate gradients, or their
         update does not show, since the optimizer is compiled."""
+        if self._unsettled is None:
+            return [self._with_hidden_update(step) for step in steps] if self._hides_updates else steps
         settled: list[Step] = []
         for step in steps:
             if self._unsettled is None:

@@ -40,10 +40,14 @@ class ShortSteps:
         self._is_repeated = False
         """Whether the steps so far have been repeated. Then they give way to newer ones."""
 
+    @staticmethod
+    def takes(step: Step) -> bool:
+        """Whether a step is short, and whole."""
+        is_short = step.end - step.start < SHORT_STEP_NS
+        return is_short and not step.losses and step.kind not in ("unfinished", "skipped")
+
     def add(self, step: Step, attribution: Attribution, events: Mapping[StepEvent, int]) -> None:
-        """Adds the next step of the thread, if it is short."""
-        if step.end - step.start >= SHORT_STEP_NS or step.losses or step.kind == "unfinished":
-            return
+        """Adds the next step of the thread that it takes."""
         if len(self._durations) >= (_FEWEST if self._is_repeated else _MOST):
             for of_steps in (self._spent, self._events, self._durations):
                 of_steps.clear()

@@ -1,7 +1,8 @@
 """Counts what happens how often in a step."""
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from operator import itemgetter
 from typing import Final
 
@@ -23,17 +24,17 @@ _ITERATOR: Final = StepEvent("iterator")
 _WORKER_START: Final = StepEvent("worker_start")
 
 
-def events_of(step: Step, collectives: Sequence[ThreadInterval], segments: Sequence[Segment]) -> dict[StepEvent, int]:
-    """The events of a step. `collectives` are the calls that began in it, on any thread.
+def events_of(
+    step: Step, collectives: Sequence[ThreadInterval], segments: Sequence[Segment]
+) -> Mapping[StepEvent, int]:
+    """The events of a step. `collectives` are the calls that began in it, on any thread. Equal steps may share a value.
 
     Collectives whose calls have no spans, as those of gloo, count by the snapshots of the thread.
     """
-    counts: dict[StepEvent, int] = {}
-    for interval in step.intervals:
-        if event := _EVENTS.get(interval.kind):
-            if event is _BATCH and "MultiProcessing" in interval.name:
-                event = _OF_WORKERS
-            counts[event] = counts.get(event, 0) + 1
+    of_intervals = _of_intervals(tuple([(interval.kind, interval.name) for interval in step.intervals]))
+    if not (step.snapshots or collectives):
+        return of_intervals
+    counts = dict(of_intervals)
     _count_iterators(step, segments, counts)
     calls = _calls(collectives) if collectives else ()
     for call in calls:
@@ -46,6 +47,18 @@ def events_of(step: Step, collectives: Sequence[ThreadInterval], segments: Seque
             if segment.work and segment.work.collectives:
                 event = StepEvent("collective", segment.position)
                 counts[event] = counts.get(event, 0) + segment.work.collectives
+    return counts
+
+
+@lru_cache(maxsize=256)
+def _of_intervals(calls: tuple[tuple[str, str], ...]) -> Mapping[StepEvent, int]:
+    """The events of intervals of these kinds and names, which most steps of a loop share."""
+    counts: dict[StepEvent, int] = {}
+    for kind, name in calls:
+        if event := _EVENTS.get(kind):
+            if event is _BATCH and "MultiProcessing" in name:
+                event = _OF_WORKERS
+            counts[event] = counts.get(event, 0) + 1
     return counts
 
 

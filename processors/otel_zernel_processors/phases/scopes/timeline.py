@@ -82,16 +82,19 @@ class ClosedStep:
     @property
     def attribution(self) -> Attribution:
         """The phases of the step, computed once, in the order of the steps."""
-        if self.step.kind == "skipped":
-            return self.repeated.attribution
         if self._attribution is None:
-            segments, overlap_ns = self._attribute()
-            if self.throttling:
-                segments = self.throttling.divided(segments)
-            self._attribution = Attribution(segments, overlap_ns)
-            if self.short_steps:
+            self._attribution = self._final()
+            if self.short_steps and self.short_steps.takes(self.step):
                 self.short_steps.add(self.step, self._attribution, self.events)
         return self._attribution
+
+    def _final(self) -> Attribution:
+        if self.step.kind == "skipped":
+            return self.repeated.attribution
+        attribution = self._attribute()
+        if self.throttling and self.throttling.is_limited:
+            return attribution._replace(segments=self.throttling.divided(attribution.segments))
+        return attribution
 
     def _attribute(self) -> Attribution:
         of_hit = self.probe_time.of_hit if self.probe_time else 0.0
@@ -100,10 +103,10 @@ class ClosedStep:
     @property
     def events(self) -> Mapping[StepEvent, int]:
         """What happens how often in the step, counted once."""
-        if self.step.kind == "skipped":
-            return self.repeated.events
         if self._events is None:
-            self._events = events_of(self.step, self.collectives, self.attribution.segments)
+            is_skipped = self.step.kind == "skipped"
+            segments = self.attribution.segments
+            self._events = self.repeated.events if is_skipped else events_of(self.step, self.collectives, segments)
         return self._events
 
     @property
@@ -201,8 +204,10 @@ class _LatestSteps:
     def add(self, step: Step, bridge_ns: int) -> None:
         """Adds the next step, and gives it what it needs of those before."""
         step.follows_inference, self.kind = self.kind == "inference", step.kind
-        self.environments.extend(times_between_passes(step.intervals, bridge_ns))
-        step.environments = tuple(self.environments)
+        if times := times_between_passes(step.intervals, bridge_ns):
+            self.environments.extend(times)
+        if self.environments:
+            step.environments = tuple(self.environments)
         if snapshots := _snapshots_in(step.intervals):  # a step begins where another ends
             self.samples = self.samples or ThreadSamples()
             step.snapshots = [self.snapshot, *snapshots] if self.snapshot else snapshots

@@ -163,7 +163,7 @@ def with_updates(intervals: list[ThreadInterval], *, by_hand: bool) -> list[Thre
     After an optimizer, other weights are averaged. Changes of tensors after a backward pass are an update if no
     optimizer of the thread shows: `by_hand`. Else they clip gradients, and show nothing.
     """
-    if not any(interval.kind in _OUTSIDE for interval in intervals):
+    if _OUTSIDE.isdisjoint([interval.kind for interval in intervals]):
         return intervals
     return list(_settled(intervals, by_hand=by_hand))
 
