@@ -3,7 +3,8 @@
 Names and defaults are those of the OpenTelemetry Collector's `exporterhelper`.
 """
 
-from typing import Annotated, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -12,6 +13,7 @@ from otel_zernel.storage import Storage
 from otel_zernel.types import Duration, ExtensionId, PositiveDuration, Ratio, Section
 
 Sizer = Literal["requests", "items", "bytes"]
+BatchSizer = Literal["items", "bytes"]
 Count = Annotated[int, Field(ge=0)]
 PositiveCount = Annotated[int, Field(ge=1)]
 
@@ -22,10 +24,11 @@ class QueueBatchConfig(Section):
     flush_timeout: PositiveDuration = 0.2
     """Seconds after which a request is sent even if it is smaller than `min_size`."""
     min_size: Count = 8192
-    """A request with this many items is sent at once."""
+    """A request of this size is sent at once."""
     max_size: Count = 0
     """Larger requests are split; 0 for no limit."""
-    sizer: Literal["items"] = "items"
+    sizer: BatchSizer = "items"
+    """The unit of both sizes. The default is the `sizer` of the queue, if that is configured."""
 
     @model_validator(mode="after")
     def _sizes_agree(self) -> Self:
@@ -59,6 +62,16 @@ class SendingQueueConfig(Section):
     def max_bytes(self) -> int | None:
         """`memory_limit_mib` in bytes."""
         return self.memory_limit_mib and self.memory_limit_mib << 20
+
+    @model_validator(mode="before")
+    @classmethod
+    def _batches_have_the_sizer_of_the_queue(cls, fields: Any) -> Any:
+        """As in the OpenTelemetry Collector, if `batch` has options, but no `sizer`. A batch counts no requests."""
+        batch = fields.get("batch") if isinstance(fields, Mapping) else None
+        sizer = str(fields["sizer"]).lower() if batch and fields.get("sizer") else ""
+        if sizer not in ("items", "bytes") or not isinstance(batch, Mapping) or batch.get("sizer") is not None:
+            return fields
+        return {**fields, "batch": {**batch, "sizer": sizer}}
 
     @model_validator(mode="after")
     def _storage_needs_a_queue(self) -> Self:

@@ -166,5 +166,19 @@ def _check_headers(headers: dict[str, Secret]) -> dict[str, Secret]:
     return headers
 
 
-SecretHeaders = Annotated[dict[str, Secret], AfterValidator(_check_headers)]
+def _by_name(value: object) -> object:
+    """The mapping for a list of `{name: NAME, value: VALUE}`, which the OpenTelemetry Collector also takes."""
+    if not isinstance(value, list):
+        return value
+    if not all(isinstance(pair, Mapping) and {"name"} <= pair.keys() <= {"name", "value"} for pair in value):
+        raise ValueError("write a mapping, such as {NAME: VALUE}, or a list of {name: NAME, value: VALUE}")
+    names = [str(pair["name"]) for pair in value]
+    if len(set(names)) < len(names):
+        raise ValueError(f"{max(names, key=names.count)!r} is in the list twice; remove one of them")
+    return {name: pair.get("value", "") for name, pair in zip(names, value, strict=True)}
+
+
+SecretPairs = Annotated[dict[str, Secret], BeforeValidator(_by_name)]
+"""Texts by name, whose values are never printed."""
+SecretHeaders = Annotated[SecretPairs, AfterValidator(_check_headers)]
 """HTTP headers, whose values are never printed."""

@@ -9,4 +9,5 @@ from otel_zernel.batch.signals import SIGNALS as SIGNALS
 from otel_zernel.batch.signals import STABLE_SIGNALS as STABLE_SIGNALS
 from otel_zernel.batch.signals import Signal as Signal
 from otel_zernel.batch.splitting import split_batch as split_batch
+from otel_zernel.batch.splitting import split_batch_by_bytes as split_batch_by_bytes
 from otel_zernel.batch.thin import EXPLICIT_HISTOGRAMS as EXPLICIT_HISTOGRAMS

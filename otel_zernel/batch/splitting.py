@@ -28,6 +28,19 @@ def split_batch(batch: Batch, max_items: int) -> Iterator[Batch]:
         yield batch.only(("profiles",))
 
 
+def split_batch_by_bytes(batch: Batch, max_bytes: int) -> Iterator[Batch]:
+    """Batches of at most `max_bytes` encoded bytes each, in order. A larger item is alone.
+
+    Profiles stay together.
+    """
+    size, items = batch.byte_size, batch.item_count
+    if size <= max_bytes or items <= 1 or batch.stays_alone:
+        yield batch
+        return
+    for piece in split_batch(batch, max(1, min(items - 1, items * max_bytes // size))):
+        yield from split_batch_by_bytes(piece, max_bytes)
+
+
 def _split_metrics(metrics: MetricsData, size: int) -> Iterator[MetricsData]:
     """Pieces of at most `size` data points each, in order. A metric is divided if needed."""
     piece, room = MetricsData(), size

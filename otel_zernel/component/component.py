@@ -115,6 +115,14 @@ class Component:
         return None
 
     @classmethod
+    def accepts(cls, config: Any) -> frozenset[Signal]:
+        """Those of `signals` that an instance with a configuration can work on. `config` is an instance of `Config`.
+
+        Called when the configuration is validated.
+        """
+        return cls.signals
+
+    @classmethod
     def forms(cls, config: Any) -> DataForms:
         """The special forms of data that the component emits, converts or refuses with a configuration.
 

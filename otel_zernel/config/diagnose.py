@@ -55,9 +55,9 @@ def check(
 ) -> tuple[Model | None, list[Mistake]]:
     """The tree at `path` as an instance of the model, or None and the mistakes.
 
-    As in the OpenTelemetry Collector, two kinds of value are converted first. A text that YAML read as a number or a
+    As in the OpenTelemetry Collector, three kinds of value are converted first. A text that YAML read as a number or a
     mapping becomes text again where the model requires text: `originals` has these texts. A null of a known key becomes
-    the default.
+    the default. A word of a fixed set may be in upper case.
     """
     while True:
         try:
@@ -140,8 +140,16 @@ def _repair(tree: Any, located: list[_LocatedError], path: Path, originals: Mapp
         if text is not None and not isinstance(value, str) and _requires_text(value, place, located):
             tree = _replaced(tree, place, text)
         elif value is None and place and isinstance(place[-1], str) and _is_known(place, located):
-            tree = _replaced(tree, place, _Missing)
+            tree = without(tree, place)
+        elif isinstance(value, str) and (word := _valid_spelling(value, place, located)):
+            tree = _replaced(tree, place, word)
     return tree
+
+
+def _valid_spelling(text: str, path: Path, located: list[_LocatedError]) -> str | None:
+    """The valid word that differs from the text only in upper and lower case."""
+    words = (word for error in located if error.path == path and error.type in _FIXED for word in _valid_words(error))
+    return next((word for word in words if word != text and word.lower() == text.lower()), None)
 
 
 def _is_known(path: Path, located: list[_LocatedError]) -> bool:
@@ -167,6 +175,11 @@ def _value_at(tree: Any, path: Path) -> Any:
             return _Missing
         tree = tree[part]
     return tree
+
+
+def without(tree: Any, path: Path) -> Any:
+    """A copy of the tree without the key at the path. The same object if there is no such key."""
+    return tree if _value_at(tree, path) is _Missing else _replaced(tree, path, _Missing)
 
 
 def _replaced(tree: Any, path: Path, value: Any) -> Any:
@@ -245,11 +258,20 @@ _MESSAGES = {
 """Messages in the words of YAML, by pydantic's error types."""
 
 
+_FIXED = ("literal_error", "enum")
+"""pydantic's types of errors about a value that is none of a fixed set."""
+
+
+def _valid_words(located: _LocatedError) -> list[str]:
+    """The texts of the fixed set."""
+    return re.findall(r"'([^']*)'", located.error["ctx"]["expected"])
+
+
 def _message(located: _LocatedError) -> str:
     """The mistake in words. A value is printed only if it is one of a fixed set: any other value may be a secret."""
     error = located.error
-    if located.type in ("literal_error", "enum"):
-        valid = re.findall(r"'([^']*)'", error["ctx"]["expected"]) or [error["ctx"]["expected"]]
+    if located.type in _FIXED:
+        valid = _valid_words(located) or [error["ctx"]["expected"]]
         word = str(error["input"]) if isinstance(error["input"], str | int | float) else ""
         return f"unknown value {quoted(one_line(word))}{suggestion(word, valid, 'values')}"
     if located.type in ("value_error", "assertion_error"):

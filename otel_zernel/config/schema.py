@@ -9,11 +9,11 @@ from pydantic import BaseModel, Field
 
 from otel_zernel.batch import ALL_SIGNALS, SIGNALS, Signal
 from otel_zernel.component import Extension, Kind, Processor
-from otel_zernel.config.diagnose import MUST_BE_MAPPING, Mistake, check
+from otel_zernel.config.diagnose import MUST_BE_MAPPING, Mistake, check, without
 from otel_zernel.config.expand import ReadText, read_text
 from otel_zernel.config.load import LoadedConfig, load, nearest, nearest_source
 from otel_zernel.config.marked import unusable_extensions
-from otel_zernel.config.migration import hint
+from otel_zernel.config.migration import hint, lack_of_effect
 from otel_zernel.config.settings import PIPELINE_KINDS
 from otel_zernel.config.settings import ComponentSettings as ComponentSettings
 from otel_zernel.config.settings import PipelineSettings as PipelineSettings
@@ -94,6 +94,7 @@ class _Validation:
         self._registry = registry
         self._context = {"environ": environ}
         self._classes: dict[tuple[Kind, str], ComponentClass] = {}
+        self._signals: dict[tuple[Kind, str], frozenset[Signal]] = {}
         self._used: dict[tuple[Kind, str], None] = {}
         self.mistakes: list[Mistake] = []
         self._warnings: list[str] = []
@@ -136,8 +137,22 @@ class _Validation:
 
     def _check(self, model: type[Model], tree: Any, path: Path) -> Model | None:
         instance, mistakes = check(model, tree, path, self._loaded.originals, self._context)
+        rest = self._without_useless_keys(tree, path, mistakes)
+        if rest is not tree:
+            return self._check(model, rest, path)
         self.mistakes += mistakes
         return instance
+
+    def _without_useless_keys(self, tree: Any, path: Path, mistakes: list[Mistake]) -> Any:
+        """The tree at the path without the unknown keys that need none. Each is a warning."""
+        for mistake in mistakes:
+            reason = lack_of_effect(mistake.path) if mistake.guess else None
+            rest = without(tree, mistake.path[len(path) :])
+            if reason and rest is not tree:
+                source = nearest_source(mistake.path, self._loaded.sources)
+                self._warnings.append(str(Problem(joined(mistake.path), f"has no effect: {reason}", source)))
+                tree = rest
+        return tree
 
     def _mapping(self, path: Path, value: Any) -> dict[str, Any]:
         """The value if it is a mapping. Null becomes an empty mapping; any other value is a mistake."""
@@ -166,6 +181,7 @@ class _Validation:
             return None
         self._classes[kind, id_] = cls
         config = self._check(cls.Config, {} if value is None else value, path)
+        self._signals[kind, id_] = cls.accepts(config) if config else cls.signals
         return ComponentSettings(kind, id_, type_, cls, config) if config else None
 
     def _is_valid_id(self, path: Path, id_: str) -> bool:
@@ -225,8 +241,7 @@ class _Validation:
         """Each component must support at least one of the pipeline's signals. It is not given the other one."""
         for kind in PIPELINE_KINDS:
             for id_ in getattr(pipeline, kind):
-                cls = self._classes.get((kind, id_))
-                if cls and not cls.signals & pipeline.signals:
+                if not self._signals.get((kind, id_), pipeline.signals) & pipeline.signals:
                     verb = "produce" if kind == "receivers" else "accept"
                     mismatch = f"does not {verb} {' or '.join(sorted(pipeline.signals))}"
                     self._add_mistake(path, f"{kind[:-1]} {quoted(id_)} {mismatch}; remove it from the pipeline")

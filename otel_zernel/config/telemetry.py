@@ -28,6 +28,8 @@ class LogSettings(Section):
     level: Literal["debug", "info", "warn", "error"] = "info"
     encoding: Literal["console", "json"] = "console"
     sampling: LogSampling = LogSampling.model_construct()
+    initial_fields: dict[str, Any] = Field(default_factory=dict)
+    """Fields of every line."""
 
 
 class PrometheusPull(Section):
@@ -126,10 +128,17 @@ class MetricSettings(Section):
     readers: list[MetricReader] = Field(default_factory=lambda: [_SERVED_LOCALLY])
 
 
+class TraceSettings(Section):
+    """The collector records no traces of itself, whatever the level is."""
+
+    level: Literal["none", "basic", "normal", "detailed"] = "none"
+
+
 class TelemetrySettings(Section):
     """The collector's own logs, metrics and resource attributes."""
 
     logs: LogSettings = LogSettings.model_construct()
     metrics: MetricSettings = MetricSettings.model_construct()
+    traces: TraceSettings = TraceSettings.model_construct()
     resource: dict[str, str] = Field(default_factory=dict)
     """Resource attributes of the collector, besides `service.name`, `service.version` and `service.instance.id`."""

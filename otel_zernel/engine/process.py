@@ -256,5 +256,5 @@ class CollectorProcess:
     def _set_up_logs(self, logs: LogSettings) -> None:
         limits, now = logs.sampling, self._clock.monotonic
         sampling = SamplingFilter(limits.tick, limits.initial, limits.thereafter, now) if limits.enabled else None
-        set_up(logs.level, logs.encoding, sampling)
+        set_up(logs.level, logs.encoding, sampling, initial_fields=logs.initial_fields)
         log_uncaught_errors()

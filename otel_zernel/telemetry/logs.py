@@ -6,7 +6,7 @@ import re
 import sys
 import threading
 import traceback
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import TracebackType
@@ -155,15 +155,17 @@ class LineFormatter(logging.Formatter):
     program. The lines of a traceback are indented, so that no exception's text looks like a line of the log.
     """
 
-    def __init__(self, encoding: Encoding) -> None:
+    def __init__(self, encoding: Encoding, initial_fields: Mapping[str, Any]) -> None:
+        """`initial_fields` are the first fields of each line."""
         super().__init__()
         self._format = _console if encoding == "console" else _json
+        self._initial_fields = initial_fields
 
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         fields = {
             name: _safe(value) if isinstance(value, str) else value
-            for name, value in getattr(record, "fields", {}).items()
+            for name, value in {**self._initial_fields, **getattr(record, "fields", {})}.items()
         }
         if record.exc_info:
             fields["stacktrace"] = without_secrets("".join(traceback.format_exception(*record.exc_info)))
@@ -193,10 +195,16 @@ def _json(time: str, level: str, message: str, fields: dict[str, Any]) -> str:
     return json.dumps({"level": level, "ts": time, "msg": message, **fields}, default=str)
 
 
-def set_up(level: str, encoding: Encoding, sampling: SamplingFilter | None, stream: TextIO | None = None) -> None:
+def set_up(
+    level: str,
+    encoding: Encoding,
+    sampling: SamplingFilter | None,
+    stream: TextIO | None = None,
+    initial_fields: Mapping[str, Any] | None = None,
+) -> None:
     """Writes the collector's log, and the warnings of its libraries, to `stream` (stderr) only."""
     handler = LogHandler(stream or sys.stderr, sampling)
-    handler.setFormatter(LineFormatter(encoding))
+    handler.setFormatter(LineFormatter(encoding, initial_fields or {}))
     logging.getLogger().handlers[:] = [handler]
     logging.getLogger(ROOT).setLevel({"warn": "WARNING"}.get(level, level.upper()))
     logging.captureWarnings(True)

@@ -3,11 +3,15 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from otel_zernel.component import ComponentConfig
 from otel_zernel.types import Permissions, PositiveDuration
 from otel_zernel_libraries.files.writing import OWNER_AND_GROUP
+
+
+def _nanoseconds(value: object) -> object:
+    return f"{value}ns" if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 class RotationConfig(ComponentConfig):
@@ -40,8 +44,9 @@ class FileConfig(ComponentConfig):
     """Append to an existing file. Else it is emptied at start. With rotation, the exporter always appends."""
     rotation: RotationConfig | None = None
     """Begin a new file at a maximum size; null for a single file."""
-    flush_interval: PositiveDuration = 1.0
-    """Seconds between syncs to the disk, which protect from a power failure. Readers see the data immediately."""
+    flush_interval: Annotated[PositiveDuration, BeforeValidator(_nanoseconds)] = 1.0
+    """Seconds between syncs to the disk, which protect from a power failure. Readers see the data immediately. As in
+    the OpenTelemetry Collector, a number without a unit is in nanoseconds."""
     create_directory: bool = False
     """Create the directory of the file if it is missing."""
     directory_permissions: Permissions = "0755"

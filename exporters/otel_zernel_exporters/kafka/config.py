@@ -7,7 +7,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from otel_zernel.batch import STABLE_SIGNALS, Signal
 from otel_zernel.delivery_config import RemoteExporterConfig, RetryConfig
-from otel_zernel.types import Duration, NamedSections, Secret, Section
+from otel_zernel.types import Duration, NamedSections, SecretPairs, Section
 from otel_zernel_libraries.clients.kafka.client_config import Encoding, KafkaClientConfig, check_topic
 from otel_zernel_libraries.histograms.temporality import MovingBounds
 
@@ -66,8 +66,6 @@ class ProducerConfig(Section):
 
     max_message_bytes: Annotated[int, Field(ge=1000, le=1_000_000_000)] = 1_000_000
     """The largest message before compression. Larger batches are split, down to single points."""
-    max_broker_write_bytes: Annotated[int, Field(ge=1000)] = 104_857_600
-    """No effect: a request has one batch of messages of at most `max_message_bytes`."""
     required_acks: Literal[-1, 0, 1] = -1
     """The replicas that confirm a message: -1 (or `all`) for all in sync, 1 for the leader, 0 for none.
 
@@ -90,12 +88,7 @@ class ProducerConfig(Section):
         return {"all": -1, "-1": -1, "0": 0, "1": 1}.get(value, value) if isinstance(value, str) else value
 
     @model_validator(mode="after")
-    def _sizes_agree(self) -> Self:
-        if self.max_broker_write_bytes < self.max_message_bytes:
-            raise ValueError(
-                f"max_broker_write_bytes ({self.max_broker_write_bytes}) must not be less than max_message_bytes"
-                f" ({self.max_message_bytes})"
-            )
+    def _linger_is_short(self) -> Self:
         if self.linger > 60:
             raise ValueError("linger must not be longer than 60s")
         return self
@@ -165,7 +158,7 @@ class KafkaExporterConfig(KafkaClientConfig, RemoteExporterConfig):
     """A resource attribute whose value is the topic, in place of the configured one. Empty for none."""
     include_metadata_keys: Annotated[list[str], AfterValidator(_no_metadata)] = Field(default_factory=list)
     """Not supported."""
-    record_headers: dict[str, Secret] = Field(default_factory=dict)
+    record_headers: SecretPairs = Field(default_factory=dict)
     """Headers of every message. Values are never printed."""
     partition_traces_by_id: bool = False
     """One message for each trace. Its key is the trace id, as 32 hexadecimal digits."""

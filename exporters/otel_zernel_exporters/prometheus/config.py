@@ -6,10 +6,9 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
 from otel_zernel.authentication import AuthConfig
-from otel_zernel.component import ComponentConfig
 from otel_zernel.types import Address, ListenAddress, PositiveDuration
-from otel_zernel_libraries.prometheus import Options, ResourceLabels, TranslationStrategy
-from otel_zernel_libraries.prometheus.config import IDENTITY, LabelName, ResourceLabelsConfig
+from otel_zernel_libraries.prometheus import Options
+from otel_zernel_libraries.prometheus.config import SeriesConfig
 from otel_zernel_libraries.prometheus.histograms import ascending
 from otel_zernel_libraries.serving.api.server import OptionalApiId
 from otel_zernel_libraries.serving.environment import default_port
@@ -42,7 +41,7 @@ HistogramBounds = Annotated[dict[str, Annotated[tuple[float, ...], AfterValidato
 """Ascending bounds by glob of the metric's OpenTelemetry name."""
 
 
-class PrometheusConfig(ComponentConfig):
+class PrometheusConfig(SeriesConfig):
     """The address of the page, and how metrics are written there."""
 
     endpoint: ListenAddress = Address("localhost", 9091)
@@ -53,14 +52,8 @@ class PrometheusConfig(ComponentConfig):
     """TLS of the server. null serves plain HTTP."""
     auth: AuthConfig | None = None
     """The extension that checks requests. null lets everybody read the page."""
-    namespace: str = ""
-    """Prefix of every metric name, joined by an underscore."""
     const_labels: dict[str, str] = Field(default_factory=dict)
     """Labels added to every series."""
-    label_names: dict[str, LabelName] = Field(default_factory=dict)
-    """Label names by OpenTelemetry attribute: `process.pid: pid`."""
-    resource_constant_labels: ResourceLabelsConfig = ResourceLabelsConfig.model_construct(included=IDENTITY)
-    """Resource attributes that become labels of every series. The OpenTelemetry Collector's default is none."""
     native_histograms: bool = True
     """Serve exponential histograms as native histograms to scrapers that request the protobuf format."""
     histogram_bounds: HistogramBounds | None = None
@@ -79,8 +72,6 @@ class PrometheusConfig(ComponentConfig):
     """Serve OpenMetrics to scrapers that request it. The OpenTelemetry Collector's default is false."""
     without_scope_info: bool = False
     """Omit the `otel_scope_*` labels."""
-    translation_strategy: TranslationStrategy = "UnderscoreEscapingWithSuffixes"
-    """How OpenTelemetry names become Prometheus names."""
     naming: Literal["opentelemetry", "dcgm"] = "opentelemetry"
     """`dcgm` gives the metrics of GPUs the names, labels and units of NVIDIA's dcgm-exporter."""
     dcgm_hostname_label: Literal["hostname", "Hostname"] = "hostname"
@@ -103,14 +94,13 @@ class PrometheusConfig(ComponentConfig):
     @property
     def options(self) -> Options:
         """The options of the page."""
-        resource = self.resource_constant_labels
         return Options(
             namespace=self.namespace,
             const_labels=self.const_labels,
             label_names=self.label_names,
-            resource_constant_labels=ResourceLabels(resource.included, resource.excluded),
+            resource_constant_labels=self.resource_labels,
             without_scope_info=self.without_scope_info,
-            translation_strategy=self.translation_strategy,
+            translation_strategy=self.naming_strategy,
             native_histograms=self.native_histograms,
             histogram_bounds=self.histogram_bounds or {},
             send_timestamps=self.send_timestamps,

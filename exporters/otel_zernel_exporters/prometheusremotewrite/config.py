@@ -1,6 +1,6 @@
 """The configuration of the exporter, with the names and defaults of the OpenTelemetry Collector."""
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
@@ -13,8 +13,8 @@ from otel_zernel_libraries.clients.addresses import is_loopback
 from otel_zernel_libraries.clients.endpoint_config import check_url
 from otel_zernel_libraries.clients.tls_config import TlsConfig
 from otel_zernel_libraries.histograms.temporality import MovingBounds, SeriesMemoryConfig
-from otel_zernel_libraries.prometheus import Options, ResourceLabels, TranslationStrategy
-from otel_zernel_libraries.prometheus.config import IDENTITY, LabelName, ResourceLabelsConfig
+from otel_zernel_libraries.prometheus import Options
+from otel_zernel_libraries.prometheus.config import SeriesConfig
 
 ProtobufMessage = Literal["prometheus.WriteRequest", "io.prometheus.write.v2.Request"]
 _SMALLEST_REQUEST = 10_000
@@ -62,25 +62,7 @@ class TargetInfoConfig(ComponentConfig):
     """Whether to write the other attributes of each resource as labels of `target_info`."""
 
 
-_OF_SERVICE: Final = ("service.name", "service.namespace", "service.instance.id")
-
-
-class ResourceConversionConfig(ComponentConfig):
-    """Resource attributes as labels."""
-
-    enabled: bool = False
-    """Whether all resource attributes become labels of every series."""
-    exclude_service_attributes: bool = False
-    """Whether `service.name`, `service.namespace` and `service.instance.id` are left out. They are in `job` and
-    `instance` already."""
-
-    @property
-    def labels(self) -> ResourceLabels:
-        """The attributes that become labels."""
-        return ResourceLabels(("*",), _OF_SERVICE if self.exclude_service_attributes else ())
-
-
-class PrometheusRemoteWriteConfig(RemoteExporterConfig):
+class PrometheusRemoteWriteConfig(RemoteExporterConfig, SeriesConfig):
     """The address of the server, and how metrics become series."""
 
     endpoint: str = Field("", validate_default=True)
@@ -95,25 +77,12 @@ class PrometheusRemoteWriteConfig(RemoteExporterConfig):
     protobuf_message: ProtobufMessage = "io.prometheus.write.v2.Request"
     """Protocol 2.0, or `prometheus.WriteRequest` for 1.0. If the server does not have 2.0, the exporter uses 1.0. The
     OpenTelemetry Collector's default is 1.0."""
-    namespace: str = ""
-    """Prefix of every metric name, joined by an underscore."""
     external_labels: dict[str, str] = Field(default_factory=dict)
     """Labels added to every series."""
-    resource_to_telemetry_conversion: ResourceConversionConfig = ResourceConversionConfig.model_construct()
-    """Whether all resource attributes become labels."""
-    resource_constant_labels: ResourceLabelsConfig = ResourceLabelsConfig.model_construct(included=IDENTITY)
-    """Resource attributes that become labels of every series. The OpenTelemetry Collector's default is none."""
-    label_names: dict[str, LabelName] = Field(default_factory=dict)
-    """Label names by OpenTelemetry attribute: `process.pid: pid`."""
     target_info: TargetInfoConfig = TargetInfoConfig.model_construct()
     """The metric `target_info`."""
     disable_scope_info: bool = False
     """Omit the `otel_scope_*` labels."""
-    add_metric_suffixes: bool = True
-    """Whether names get their unit and `_total`."""
-    translation_strategy: TranslationStrategy | None = None
-    """How OpenTelemetry names become Prometheus names. null: classic names, with the suffixes of
-    `add_metric_suffixes`."""
     send_metadata: bool = False
     """Whether requests of protocol 1.0 have metadata. Those of 2.0 always have them."""
     native_histograms: bool = True
@@ -168,17 +137,11 @@ class PrometheusRemoteWriteConfig(RemoteExporterConfig):
     @property
     def options(self) -> Options:
         """The options of the translation."""
-        suffixes: TranslationStrategy = (
-            "UnderscoreEscapingWithSuffixes" if self.add_metric_suffixes else "UnderscoreEscapingWithoutSuffixes"
-        )
-        some, conversion = self.resource_constant_labels, self.resource_to_telemetry_conversion
         return Options(
             namespace=self.namespace,
             const_labels=self.external_labels,
             label_names=self.label_names,
-            resource_constant_labels=conversion.labels
-            if conversion.enabled
-            else ResourceLabels(some.included, some.excluded),
+            resource_constant_labels=self.resource_labels,
             without_scope_info=self.disable_scope_info,
-            translation_strategy=self.translation_strategy or suffixes,
+            translation_strategy=self.naming_strategy,
         )

@@ -11,7 +11,7 @@ from otel_zernel_libraries.clients.tls_config import TlsConfig
 _HOST_AND_PORT = re.compile(r"(\[[0-9A-Fa-f:.%\w]+\]|[^:/@\s\[\]]+):\d{1,5}")
 _URL = re.compile(rf"(?P<scheme>https?)://(?P<place>{_HOST_AND_PORT.pattern})/?")
 # https://grpc.github.io/grpc/core/md_doc_naming.html
-_TARGET = re.compile(r"(dns|ipv4|ipv6|unix|unix-abstract|vsock):\D|ipv4:\d+\.")
+_TARGET = re.compile(r"(dns|ipv4|ipv6|vsock):\D|ipv4:\d+\.|unix(?:-abstract)?:(?!/*$)")
 
 
 @dataclass(frozen=True, slots=True)

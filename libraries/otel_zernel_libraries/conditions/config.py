@@ -91,6 +91,12 @@ class MatchProperties(Section):
         properties_test(self, "metrics")  # compiles the expressions
         return self
 
+    @property
+    def signals(self) -> frozenset[Signal]:
+        """The signals whose items have all of these properties."""
+        needed = {_SIGNALS[name] for name in _SIGNALS if getattr(self, name)}
+        return frozenset(signal for signal in _ITEMS if needed <= {signal})
+
 
 _SIGNALS: Mapping[str, Signal] = {
     "metric_names": "metrics",

@@ -11,12 +11,12 @@ from typing import Final
 
 from otel_zernel.batch import ItemCount, Signal
 from otel_zernel.component import Context
-from otel_zernel.delivery_config import SendingQueueConfig
+from otel_zernel.delivery_config import BatchSizer, SendingQueueConfig
 from otel_zernel.engine.delivery.losses import Losses
 from otel_zernel.engine.delivery.sending import Divided, Failure, Interrupted, OnFailure, Sender, wait_on
 from otel_zernel.engine.delivery.turns import MOST_ITEMS, TargetTurns, Turn
 from otel_zernel.engine.lifetime import cancel_and_wait
-from otel_zernel.engine.queues import Lease, Queue, Request, by_signal, grouped, join_and_split, joined
+from otel_zernel.engine.queues import Lease, Queue, Request, by_signal, grouped, join_and_split, joined, size_in
 from otel_zernel.errors import Correctable, DecodeError, Permanent, Retryable
 from otel_zernel.telemetry import ExporterMetrics
 
@@ -163,7 +163,7 @@ class Consumers:
         self._consumers = config.num_consumers
         self._turns = TargetTurns(
             needed=in_order and config.num_consumers > 1,
-            most_items=config.batch.min_size if config.batch else MOST_ITEMS,
+            most_items=config.batch.min_size if config.batch and config.batch.sizer == "items" else MOST_ITEMS,
         )
         self._arrived = asyncio.Event()
         """Set when the queue may have an entry."""
@@ -338,12 +338,12 @@ class Consumers:
         batching = self._batching
         if batching is None:
             return
-        items = leased[0].batch.item_count
+        size = size_in(batching.sizer, leased[0].batch)
         try:
             async with asyncio.timeout(0 if self._draining else batching.flush_timeout) as self._flush:
-                while items < batching.min_size:
+                while size < batching.min_size:
                     leased.append(await self._lease(queue))
-                    items += leased[-1].batch.item_count
+                    size += size_in(batching.sizer, leased[-1].batch)
         except TimeoutError:
             pass
         finally:
@@ -413,11 +413,12 @@ class Consumers:
         """The leased entries, joined and split as configured."""
         if not self._batching and len(leased) == 1:
             return list(leased)
-        max_size = self._batching.max_size if self._batching else 0
+        batching = self._batching
+        limit: tuple[int, BatchSizer] = (batching.max_size, batching.sizer) if batching else (0, "items")
         requests: list[Request] = []
-        for group in (group for alike in by_signal(leased) for group in grouped(alike, max_size)):
+        for group in (group for alike in by_signal(leased) for group in grouped(alike, *limit)):
             try:
-                requests += await join_and_split(group, max_size)
+                requests += await join_and_split(group, *limit)
             except DecodeError as error:  # it was split, so it is one entry
                 self._dispatch.lose_damaged(group[0], error)
         return requests

@@ -14,3 +14,4 @@ from otel_zernel.engine.queues.requests import by_signal as by_signal
 from otel_zernel.engine.queues.requests import grouped as grouped
 from otel_zernel.engine.queues.requests import join_and_split as join_and_split
 from otel_zernel.engine.queues.requests import joined as joined
+from otel_zernel.engine.queues.requests import size_in as size_in

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from otel_zernel.batch import Batch, Signal, split_batch
+from otel_zernel.batch import Batch, Signal, split_batch, split_batch_by_bytes
+from otel_zernel.delivery_config import BatchSizer
 from otel_zernel.engine.queues.queue import Lease
 from otel_zernel.runtime.threads import compute
 
@@ -45,21 +46,26 @@ def joined(requests: Sequence[Request]) -> Request:
     return Request(Batch.join([request.batch for request in requests]), leases)
 
 
-def grouped(leased: Iterable[Request], max_size: int) -> Iterator[list[Request]]:
-    """The requests in order, in groups of at most `max_size` items (0: one group).
+def size_in(sizer: BatchSizer, batch: Batch) -> int:
+    """The size of a batch in this unit."""
+    return batch.byte_size if sizer == "bytes" else batch.item_count
+
+
+def grouped(leased: Iterable[Request], max_size: int, sizer: BatchSizer = "items") -> Iterator[list[Request]]:
+    """The requests in order, in groups of at most `max_size` (0: one group).
 
     A larger request is alone, and so are profiles.
     """
     group: list[Request] = []
-    items = 0
+    total = 0
     for request in leased:
-        count = request.batch.item_count
-        is_full = max_size and items + count > max_size
+        size = size_in(sizer, request.batch)
+        is_full = max_size and total + size > max_size
         if group and (is_full or request.batch.stays_alone or group[-1].batch.stays_alone):
             yield group
-            group, items = [], 0
+            group, total = [], 0
         group.append(request)
-        items += count
+        total += size
     if group:
         yield group
 
@@ -72,19 +78,20 @@ def by_signal(leased: Iterable[Request]) -> Iterable[list[Request]]:
     return groups.values()
 
 
-async def join_and_split(group: Sequence[Request], max_size: int) -> list[Request]:
-    """The data of a group as one request, byte to byte, or a too large one in pieces of `max_size` items.
+async def join_and_split(group: Sequence[Request], max_size: int, sizer: BatchSizer = "items") -> list[Request]:
+    """The data of a group as one request, byte to byte, or a too large one in pieces of at most `max_size`.
 
     Only splitting parses the data: it raises `DecodeError` if they are damaged. Other tasks run meanwhile.
     """
     request = joined(group)
-    batches = await _split(request.batch, max_size) if max_size else [request.batch]
+    batches = await _split(request.batch, max_size, sizer) if max_size else [request.batch]
     for lease in request.leases:
         lease.divide(len(batches))
     return [Request(batch, request.leases) for batch in batches]
 
 
-async def _split(batch: Batch, max_size: int) -> list[Batch]:
-    if batch.item_count <= max_size:
+async def _split(batch: Batch, max_size: int, sizer: BatchSizer) -> list[Batch]:
+    if size_in(sizer, batch) <= max_size:
         return [batch]
-    return await compute(lambda: list(split_batch(batch, max_size))) or [batch]
+    split = split_batch_by_bytes if sizer == "bytes" else split_batch
+    return await compute(lambda: list(split(batch, max_size))) or [batch]

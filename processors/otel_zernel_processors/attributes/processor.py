@@ -20,6 +20,11 @@ class AttributesProcessor(Processor):
     stability = "beta"
     items_at_once = ITEMS_AT_ONCE
 
+    @classmethod
+    def accepts(cls, config: AttributesConfig) -> frozenset[Signal]:
+        """Those whose items have the properties of `include` and `exclude`."""
+        return cls.signals.intersection(*(part.signals for part in (config.include, config.exclude) if part))
+
     def __init__(self, config: AttributesConfig, context: Context) -> None:
         super().__init__(config, context)
         self._act = compiled(config.actions)

@@ -61,6 +61,8 @@ class SignalTopicsConfig(Section):
         if self.exclude_topics and not any(topic.startswith("^") for topic in self.topics):
             raise ValueError("exclude_topics needs a regular expression in topics, which begins with ^")
         for pattern in self.exclude_topics:
+            if not pattern:
+                raise ValueError("exclude_topics: an empty text would exclude every topic; remove it")
             check_pattern(pattern)
             if "," in pattern:
                 raise ValueError(f"exclude_topics: {pattern!r} must not have a comma; write two entries")
@@ -114,8 +116,6 @@ class MessageMarkingConfig(Section):
     """After the pipelines have accepted it: at least once. If false, before: at most once, as is otelcol's default."""
     on_error: bool = False
     """Whether a record that the pipelines refuse is lost after `error_backoff::max_elapsed_time`."""
-    on_permanent_error: bool | None = None
-    """No effect: a record that the pipelines reject for good is counted as lost and passed over."""
 
 
 class ErrorBackoffConfig(Section):
@@ -150,8 +150,6 @@ class HeaderExtractionConfig(Section):
 class PartitionProcessingConfig(Section):
     """How fetched records wait for the pipelines."""
 
-    independent: bool = False
-    """No effect: a record that cannot be read holds up no partition."""
     max_buffered_batches: Annotated[int, Field(ge=1, le=1000)] = 1
     """Fetched batches that wait while the pipelines take one. Beyond, the receiver pauses its partitions."""
 

@@ -17,15 +17,16 @@ Transport = Literal["tcp", "tcp4", "tcp6", "unix"]
 Compression = Literal["", "gzip", "zstd", "zlib", "deflate"]
 COMPRESSIONS: tuple[Compression, ...] = ("", "gzip", "zstd", "zlib", "deflate")
 Path = Annotated[str, AfterValidator(lambda path: _absolute(path))]
+"""A path of a URL. As in the OpenTelemetry Collector, the first slash may be left out."""
 Count = Annotated[int, Field(ge=1)]
 PROFILES_PATH: Final = "/v1development/profiles"
 """Fixed, as in the OpenTelemetry Collector."""
 
 
 def _absolute(path: str) -> str:
-    if not re.fullmatch(r"/[!-~]*", path) or "?" in path or "#" in path:
+    if not re.fullmatch(r"(?:/|[^/:])[!-~]*", path) or "?" in path or "#" in path:
         raise ValueError(f"{path!r} is not a URL path; write /v1/metrics")
-    return path
+    return path if path.startswith("/") else f"/{path}"
 
 
 class KeepaliveServerParameters(Section):
@@ -112,10 +113,6 @@ class GrpcConfig(ProtocolConfig):
     """The largest message in MiB, as sent and as decompressed; 0 for gRPC's default of 4 MiB."""
     max_concurrent_streams: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
     """Running requests of one connection; clients wait beyond. 0 for 1,000."""
-    read_buffer_size: Annotated[int, Field(ge=0)] = 524288
-    """Without effect."""
-    write_buffer_size: Annotated[int, Field(ge=0)] = 32768
-    """Without effect."""
     keepalive: ServerKeepaliveConfig = ServerKeepaliveConfig.model_construct()
 
 

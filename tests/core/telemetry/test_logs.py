@@ -55,6 +55,14 @@ def test_a_console_line_has_time_level_message_and_fields() -> None:
     }
 
 
+def test_the_initial_fields_are_in_every_line_and_those_of_a_message_take_precedence() -> None:
+    stream = io.StringIO()
+    set_up("info", "json", None, stream, {"cluster": "a", "file": "none"})
+    component_logger("receivers", "csv").info("hello", extra={"file": "x.csv"})
+    line = json.loads(stream.getvalue())
+    assert (line["cluster"], line["file"]) == ("a", "x.csv")
+
+
 def test_a_json_line_is_one_object_even_with_a_traceback() -> None:
     stream = logged("json")
     try:

@@ -19,8 +19,6 @@ protocols:
     tls: {cert_file: c, key_file: k, client_ca_file: a, reload_interval: 1m}
     max_recv_msg_size_mib: 16
     max_concurrent_streams: 100
-    read_buffer_size: 524288
-    write_buffer_size: 1024
     keepalive:
       server_parameters:
         {max_connection_idle: 11s, max_connection_age: 12s, max_connection_age_grace: 13s, time: 30s, timeout: 5s}
@@ -93,7 +91,7 @@ def test_a_protocol_that_is_not_listed_is_not_served() -> None:
         ({"protocols": {"grpc": {"include_metadata": True}}}, "batches carry no metadata of their clients"),
         ({"protocols": {"http": {"middlewares": [{"id": "a"}]}}}, "there are no middleware extensions"),
         ({"protocols": {"http": {"compression_algorithms": ["br"]}}}, "'br' is not supported; use some of gzip, zstd"),
-        ({"protocols": {"http": {"metrics_url_path": "m"}}}, "'m' is not a URL path"),
+        ({"protocols": {"http": {"metrics_url_path": ":m"}}}, "':m' is not a URL path"),
         ({"protocols": {"http": {"metrics_url_path": "/v1/logs"}}}, "must differ"),
         ({"protocols": {"http": {"transport": "unix"}}}, "'localhost:4318' is not the path of a socket"),
         ({"protocols": {"http": {"response_headers": {"a b": "c"}}}}, "'a b' is not a valid header name"),

@@ -86,8 +86,6 @@ def _brokers(value: object) -> object:
 class MetadataRetryConfig(Section):
     """Repetitions of requests to brokers."""
 
-    max: Annotated[int, Field(ge=0)] = 20
-    """No effect: `timeout` and `retry_on_failure` limit the repetitions."""
     backoff: PositiveDuration = 0.25
     """Seconds before a repetition."""
 
@@ -98,8 +96,6 @@ class MetadataConfig(Section):
     refresh_interval: Annotated[PositiveDuration, Field(le=3600)] = 600.0
     """Seconds between two requests for metadata."""
     retry: MetadataRetryConfig = MetadataRetryConfig.model_construct()
-    full: bool = True
-    """No effect: the client asks for the topics that it uses."""
 
 
 class KafkaClientConfig(ComponentConfig):
@@ -107,8 +103,6 @@ class KafkaClientConfig(ComponentConfig):
 
     brokers: Annotated[list[str], BeforeValidator(_brokers), Field(min_length=1)] = Field(["localhost:9092"])
     """Addresses of brokers, `host:port`. A few are enough: they name the others."""
-    protocol_version: str = "2.1.0"
-    """No effect: the client and the brokers agree on the version."""
     resolve_canonical_bootstrap_servers_only: bool = False
     """Whether to replace each broker by the canonical names of its addresses, as Kerberos and some clouds need."""
     client_id: str = "otel-collector"
@@ -117,8 +111,6 @@ class KafkaClientConfig(ComponentConfig):
     """The rack or zone of the client: it reads from the closest replica."""
     conn_idle_timeout: Duration = 540.0
     """Seconds after which an idle connection is closed."""
-    use_leader_epoch: bool = True
-    """No effect: the client uses leader epochs if the brokers have them."""
     tls: TlsConfig | None = None
     """TLS of the connection. Plaintext without it."""
     auth: KafkaAuthConfig | None = None

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_zernel.config.migration import hint, hints
+from otel_zernel.config.migration import hint, hints, keys_without_effect
 from otel_zernel.config.schema import SECTIONS
 from otel_zernel.registry import KINDS, Registry
 from tests.core.cli.running import command
@@ -19,7 +19,7 @@ processors:
   k8sattributes: {auth_type: serviceAccount}
 exporters:
   logging: {loglevel: debug}
-  prometheus: {endpoint: "0.0.0.0:8889", resource_to_telemetry_conversion: {enabled: true}}
+  prometheus: {endpoint: "0.0.0.0:8889", metric_name_prefix: train}
   prometheusremotewrite: {endpoint: "http://prometheus:9090/api/v1/write", wal: {directory: /wal}}
   otlp: {endpoint: "backend:4317", insecure: true}
 extensions:
@@ -45,7 +45,7 @@ def test_every_unknown_name_of_a_typical_configuration_has_a_hint(tmp_path: Path
     assert "receivers::hostmetrics" not in mistakes
     assert "write kubernetes, with `api: {}`" in mistakes["processors::k8sattributes"]
     assert "write debug" in mistakes["exporters::logging"]
-    assert "resource_constant_labels" in mistakes["exporters::prometheus::resource_to_telemetry_conversion"]
+    assert mistakes["exporters::prometheus::metric_name_prefix"].partition(" (")[0].endswith("write namespace")
     assert "sending_queue::storage" in mistakes["exporters::prometheusremotewrite::wal"]
     assert "tls: {insecure: true}" in mistakes["exporters::otlp::insecure"]
     assert "py-spy" in mistakes["extensions::pprof"]
@@ -64,9 +64,9 @@ def test_both_names_of_a_processor_have_the_same_hint() -> None:
     assert hint(("processors", "k8s_attributes")) == hint(("processors", "k8sattributes/pods"))
 
 
-def test_no_hint_is_for_something_that_exists_here() -> None:
+def test_no_text_is_for_something_that_exists_here() -> None:
     registry = Registry.installed()
-    for pattern in hints():
+    for pattern in [*hints(), *keys_without_effect()]:
         kind, *rest = pattern.split("::")
         assert rest or kind not in SECTIONS
         if kind in KINDS and len(rest) == 1:
@@ -77,9 +77,11 @@ def test_no_hint_is_for_something_that_exists_here() -> None:
             assert len(rest) > 2 or rest[1] not in fields, pattern
 
 
-@pytest.mark.parametrize("pattern", hints())
-def test_a_hint_is_the_end_of_a_sentence(pattern: str) -> None:
-    text = hints()[pattern]
+@pytest.mark.parametrize(
+    ("pattern", "text"), [*hints().items(), *keys_without_effect().items()], ids=lambda value: value[:60]
+)
+def test_a_text_is_the_end_of_a_sentence(pattern: str, text: str) -> None:
+    assert pattern
     assert text[0].islower() or text.startswith(("Go's", "Kubernetes", "StatsD", "Graphite"))
     assert not text.endswith(".")
     assert "\n" not in text

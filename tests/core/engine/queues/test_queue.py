@@ -6,7 +6,7 @@ import pytest
 
 from otel_zernel.batch import SIGNALS, ItemCount
 from otel_zernel.delivery_config import SendingQueueConfig
-from otel_zernel.engine.queues import MemoryQueue, join_and_split
+from otel_zernel.engine.queues import MemoryQueue, grouped, join_and_split
 from otel_zernel.engine.queues.queue import _MOST_EXPIRED
 from otel_zernel.testing import FakeClock
 from tests.core.engine.wiring import RecordingQueue
@@ -52,6 +52,18 @@ async def test_an_entry_in_several_requests_is_removed_with_the_last(queue: Reco
     assert queue.removed == []
     requests[2].acknowledge()
     assert queue.removed == [1.0, 2.0, 3.0]
+
+
+async def test_requests_may_be_measured_in_bytes(queue: RecordingQueue) -> None:
+    queue.put_all(*(batch_of(*map(float, range(number))) for number in (1, 2, 3, 20)))
+    leased = list(queue.lease_all())
+    limit = leased[1].batch.byte_size + leased[0].batch.byte_size
+    groups = list(grouped(leased, limit, "bytes"))
+    assert [len(group) for group in groups] == [2, 1, 1]
+    pieces = await join_and_split(groups[2], limit, "bytes")
+    assert max(piece.batch.byte_size for piece in pieces) <= limit
+    assert values_of(piece.batch for piece in pieces) == [float(value) for value in range(20)]
+    assert len(await join_and_split(groups[0], 1, "bytes")) == 3
 
 
 async def test_an_entry_comes_back_once_and_whole_even_if_a_part_was_delivered(queue: RecordingQueue) -> None:
