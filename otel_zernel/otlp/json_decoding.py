@@ -11,6 +11,7 @@ then builds the message in C.
 import binascii
 import json
 from collections.abc import Callable, Mapping
+from math import isinf
 from typing import Any, Final, TypeVar
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -19,6 +20,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from otel_zernel.batch.mending import TOO_DEEP
 from otel_zernel.batch.signals import MESSAGE_TYPES, SignalData
 from otel_zernel.errors import DecodeError
+from otel_zernel.otlp.json_reading import parse_int_of
 
 Data = TypeVar("Data", bound=SignalData)
 Convert = Callable[[Any], Any]
@@ -40,7 +42,7 @@ def decode_json(type_: type[Data], text: bytes | str) -> Data:
     """The message of this type in one JSON document. Raises `DecodeError`."""
     check_density(text.encode() if isinstance(text, str) else text)
     try:
-        fields = json.loads(text)
+        fields = json.loads(text, parse_int=parse_int_of(text))
         if type(fields) is not dict:
             raise DecodeError("an OTLP/JSON document must be a JSON object")
         return type_(**CONVERTERS[type_.DESCRIPTOR](fields))
@@ -97,10 +99,13 @@ def _integer(value: Any) -> int:
 
 
 def _double(value: Any) -> float:
-    if type(value) is float or type(value) is int:
+    """As protobuf, takes infinity only as text, and no number that is too large for a double."""
+    if type(value) is int:
         return value
-    if type(value) is str and value == value.strip() and "_" not in value:
-        return float(value)
+    if type(value) is float or (type(value) is str and value == value.strip() and "_" not in value):
+        number = float(value)
+        if not isinf(number) or value in ("Infinity", "-Infinity"):
+            return number
     raise ValueError(f"expected a number, not {_shown(value)}")
 
 

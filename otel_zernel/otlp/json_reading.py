@@ -19,6 +19,16 @@ _CUT: Final = frozenset(("", ".", "e", "E", "e+", "E+", "e-", "E-"))
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 
 
+def parse_int_of(text: bytes | str) -> Callable[[str], Any] | None:
+    """`parse_int` of `json` for a document: JSON's -0 is a number with a sign, and Python has no such integer."""
+    has_it = b"-0" in text if isinstance(text, bytes) else "-0" in text
+    return _signed if has_it else None  # C reads integers faster than a function
+
+
+def _signed(digits: str) -> int | float:
+    return -0.0 if digits == "-0" else int(digits)
+
+
 class JsonReader:
     """Reads one document from its beginning to its end. All functions raise `ValueError` if it is malformed."""
 
@@ -30,7 +40,7 @@ class JsonReader:
         """The position of the block in the text."""
         self._position = 0
         """The position in the block."""
-        self._scan = JSONDecoder().raw_decode
+        self._scan = JSONDecoder(parse_int=parse_int_of(text)).raw_decode
         self._scan_long = _CountingDecoder(MOST_VALUES).raw_decode
 
     def peek(self) -> str:
@@ -141,7 +151,7 @@ class _CountingDecoder(JSONDecoder):
         parts: Any = decoder
         self.parse_string = self._counted(parts.scanstring)
         self.parse_float = self._counted(float)
-        self.parse_int = self._counted(int)
+        self.parse_int = self._counted(_signed)
         self.parse_object = self._counted(parts.JSONObject)
         self.parse_array = self._counted(parts.JSONArray)
         in_python: Any = scanner

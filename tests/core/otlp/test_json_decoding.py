@@ -2,6 +2,7 @@
 
 import base64
 import json
+import math
 from contextlib import suppress
 from typing import Any
 
@@ -19,6 +20,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 from otel_zernel.batch import SIGNALS, Signal
 from otel_zernel.batch.signals import MESSAGE_TYPES
 from otel_zernel.errors import DecodeError
+from otel_zernel.otlp.json import parse_json
 from otel_zernel.otlp.json_decoding import decode_json
 
 IDS = frozenset({"traceId", "spanId", "parentSpanId", "profileId"})
@@ -198,6 +200,31 @@ def test_64_bit_integers_are_numbers_or_strings(number: str) -> None:
     body = f'{{"resourceLogs":[{{"scopeLogs":[{{"logRecords":[{{"body":{{"intValue":{number}}}}}]}}]}}]}}'
     decoded = decode_json(LogsData, body)
     assert decoded.resource_logs[0].scope_logs[0].log_records[0].body == AnyValue(int_value=7)
+
+
+def double(number: str) -> float:
+    """The value of a log record whose body is this number."""
+    document = f'{{"resourceLogs":[{{"scopeLogs":[{{"logRecords":[{{"body":{{"doubleValue":{number}}}}}]}}]}}]}}'
+    record = decode_json(LogsData, document).resource_logs[0].scope_logs[0].log_records[0]
+    assert (
+        parse_json(LogsData, document.encode().ljust(1 << 20)).resource_logs[0].scope_logs[0].log_records[0] == record
+    )
+    return record.body.double_value
+
+
+@pytest.mark.parametrize("number", ["-0", '"-0"', "-0.0", "-0e1"])
+def test_minus_zero_keeps_its_sign(number: str) -> None:
+    assert math.copysign(1, double(number)) == -1
+
+
+@pytest.mark.parametrize("number", ["1e400", '"1e400"', "-1e400", '"-1e400"', "9" * 400])
+def test_a_number_that_is_too_large_is_refused(number: str) -> None:
+    with pytest.raises(DecodeError):
+        double(number)
+
+
+def test_infinity_is_a_text() -> None:
+    assert [double('"Infinity"'), double('"-Infinity"')] == [math.inf, -math.inf]
 
 
 def test_an_error_quotes_the_start_of_the_wrong_value() -> None:
