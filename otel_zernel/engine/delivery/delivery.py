@@ -77,7 +77,8 @@ class Delivery:
             if self.durable:
                 self.queue = await open_durable(self.exporter.context, self._config, self._max_bytes)
             self._stack.push_async_callback(self.queue.close)
-            self._stack.callback(self._metrics.watch_queue(self.queue))
+            if not self.direct:
+                self._stack.callback(self._metrics.watch_queue(self.queue))
             context = self.exporter.context
             self._stack.callback(context.health.show_queue(context.id, self.queue))
             self._stack.push_async_exit(self.exporter)  # left even if it cannot start: it may have opened something

@@ -175,11 +175,12 @@ async def test_draining_may_begin_at_the_moment_when_the_flush_timeout_ends() ->
 
 
 async def test_without_a_queue_send_returns_whether_the_batch_was_delivered() -> None:
-    async with delivering(sending_queue={"enabled": False}) as (delivery, sink, _):
+    async with delivering(sending_queue={"enabled": False}) as (delivery, sink, counted):
         sink.failures = [Permanent("no")]
         assert not await delivery.send(batch_of(1.0))
         assert await delivery.send(batch_of(2.0))
         assert delivery.direct
+        assert counted("otelcol_exporter_queue_capacity") == 0
 
 
 async def test_a_cancelled_send_without_a_queue_is_counted_as_lost() -> None:
