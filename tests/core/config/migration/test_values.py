@@ -9,7 +9,7 @@ from otel_zernel.config.schema import Settings, read_settings
 from otel_zernel.errors import ConfigError
 from otel_zernel.registry import Registry
 
-OTLP = {"otlp": {"protocols": {"grpc": {}}}}
+OTLP: dict[str, Any] = {"otlp": {"protocols": {"grpc": {}}}}
 DEBUG: dict[str, Any] = {"debug": {}}
 
 
