@@ -1,7 +1,7 @@
 """The configuration of the otlp receiver. Keys and defaults are those of the OpenTelemetry Collector."""
 
 import re
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self, get_args
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
@@ -14,8 +14,8 @@ from otel_zernel_libraries.serving.cors import CorsConfig
 from otel_zernel_libraries.serving.tls_config import ServerTlsConfig
 
 Transport = Literal["tcp", "tcp4", "tcp6", "unix"]
-Compression = Literal["", "gzip", "zstd", "zlib", "deflate"]
-COMPRESSIONS: tuple[Compression, ...] = ("", "gzip", "zstd", "zlib", "deflate")
+Compression = Literal["", "gzip", "zstd", "zlib", "snappy", "deflate", "lz4", "x-snappy-framed"]
+COMPRESSIONS: tuple[Compression, ...] = get_args(Compression)
 Path = Annotated[str, AfterValidator(lambda path: _absolute(path))]
 """A path of a URL. As in the OpenTelemetry Collector, the first slash may be left out."""
 Count = Annotated[int, Field(ge=1)]

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
+import cramjam
 import grpc
 import zstandard
 from opentelemetry.metrics import Meter
@@ -30,6 +31,9 @@ COMPRESS: Mapping[str, Callable[[bytes], bytes]] = {
     "zstd": zstandard.ZstdCompressor().compress,
     "zlib": zlib.compress,
     "deflate": zlib.compress,
+    "snappy": lambda body: bytes(cramjam.snappy.compress_raw(body)),
+    "x-snappy-framed": lambda body: bytes(cramjam.snappy.compress(body)),
+    "lz4": lambda body: bytes(cramjam.lz4.compress(body)),
 }
 PROTO = {"content-type": "application/x-protobuf"}
 BOTH: Mapping[str, Any] = {"grpc": {"endpoint": "localhost:0"}, "http": {"endpoint": "localhost:0"}}

@@ -75,6 +75,18 @@ def test_a_bomb_is_too_large_and_takes_no_memory(encoding: str) -> None:
     assert grown < 4 * LIMIT
 
 
+@pytest.mark.parametrize("encoding", ["snappy", "x-snappy-framed", "lz4"])
+def test_a_large_body_of_zeros_is_too_large_or_whole(encoding: str) -> None:
+    body = COMPRESS[encoding](bytes(1 << 20))
+    assert decompress(encoding, body, 1 << 20, "limit") == bytes(1 << 20)
+    with pytest.raises(RequestFailure, match="larger than limit"):
+        decompress(encoding, body, (1 << 20) - 1, "limit")
+
+
+def test_snappy_is_recognised_in_its_framing_format() -> None:
+    assert decompress("snappy", COMPRESS["x-snappy-framed"](b"abc" * 99), 1000, "limit") == b"abc" * 99
+
+
 def test_a_zstd_frame_that_names_its_size_is_limited_too() -> None:
     body = zstandard.ZstdCompressor(write_content_size=True).compress(bytes(64 << 20))
     assert zstandard.frame_content_size(body) == 64 << 20
@@ -94,7 +106,7 @@ def test_a_zstd_window_beyond_8_mib_is_refused() -> None:
 def test_a_body_that_was_cut_off_is_not_taken_for_a_whole_one(encoding: str) -> None:
     content = random.Random(0).randbytes(300_000)  # several blocks of zstd
     whole = COMPRESS[encoding](content)
-    for size in (len(whole) - 1, len(whole) - 4, 150_000, 10):
+    for size in (len(whole) - 1, len(whole) - 4, 150_000, 9):  # the framing format begins with 10 bytes
         with pytest.raises(RequestFailure, match="is not valid"):
             decompress(encoding, whole[:size], LIMIT, "limit")
 

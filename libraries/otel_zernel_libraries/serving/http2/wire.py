@@ -120,7 +120,7 @@ def _text(value: str) -> bytes:
 def response_headers() -> bytes:
     """The headers of an answer with a message."""
     return encode_headers(
-        [(":status", "200"), ("content-type", "application/grpc"), ("grpc-accept-encoding", "gzip,deflate,zstd")]
+        [(":status", "200"), ("content-type", "application/grpc"), ("grpc-accept-encoding", "gzip,deflate,zstd,snappy")]
     )
 
 

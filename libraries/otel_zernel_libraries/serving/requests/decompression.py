@@ -2,9 +2,10 @@
 
 import zlib
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
-from otel_zernel_libraries.serving.requests.failures import RequestFailure, too_large, undecodable
+from otel_zernel_libraries.extras import missing_packages
+from otel_zernel_libraries.serving.requests.failures import RequestFailure, too_large, undecodable, unsupported
 from otel_zernel_libraries.zstd import ZstdDecompressor, ZstdError, decompressor
 
 _WINDOW_LOG: Final = 23
@@ -18,11 +19,15 @@ _MOST_MEMBERS: Final = 100
 """Parts of a gzip body. A million empty ones in 20 MiB would take minutes."""
 
 Decompress = Callable[[bytes, int], bytes]
-"""Returns at most the limit of bytes and one more. Raises `_Damaged`."""
+"""Returns at most the limit of bytes and one more. Raises `_Damaged` or `_TooLarge`."""
 
 
 class _Damaged(Exception):
     """The body is not in this encoding."""
+
+
+class _TooLarge(Exception):
+    """The body has more bytes than the limit."""
 
 
 def decompress(encoding: str, body: bytes, limit: int, key: str) -> bytes:
@@ -34,6 +39,8 @@ def decompress(encoding: str, body: bytes, limit: int, key: str) -> bytes:
         plain = _DECOMPRESSORS[encoding](body, limit)
     except _Damaged as error:
         raise undecodable(f"the body is not valid {encoding}: {error}") from error
+    except _TooLarge as error:
+        raise body_too_large(limit, key) from error
     if len(plain) > limit:
         raise body_too_large(limit, key)
     return plain
@@ -98,9 +105,59 @@ def _zstd(body: bytes, limit: int) -> bytes:
     return b"".join(parts)
 
 
+def _cramjam() -> Any:
+    """The optional package. Raises `RequestFailure` if it is missing."""
+    if lack := missing_packages("a body in snappy or lz4", "cramjam"):
+        raise unsupported(lack)
+    import cramjam
+
+    return cramjam
+
+
+_FRAMED: Final = b"\xff\x06\0\0sNaPpY"
+"""The first bytes of snappy's framing format. OTLP over gRPC has it, and HTTP has bare blocks."""
+
+
+def _snappy(body: bytes, limit: int) -> bytes:
+    cramjam = _cramjam()
+    if not body:
+        return b""  # no block at all
+    if body.startswith(_FRAMED):
+        return _filled(cramjam, cramjam.snappy.decompress_into, body, limit)
+    try:
+        if cramjam.snappy.decompress_raw_len(body) > limit:
+            raise _TooLarge
+        return bytes(cramjam.snappy.decompress_raw(body))
+    except cramjam.DecompressionError as error:
+        raise _Damaged(str(error)) from error
+
+
+def _lz4(body: bytes, limit: int) -> bytes:
+    cramjam = _cramjam()
+    return _filled(cramjam, cramjam.lz4.decompress_into, body, limit)
+
+
+def _filled(cramjam: Any, decompress_into: Callable[[bytes, bytearray], int], body: bytes, limit: int) -> bytes:
+    """The content, in a buffer that grows up to the limit: neither format is bounded otherwise."""
+    size = min(limit, max(_PIECE, 4 * len(body)))
+    while True:
+        buffer = bytearray(size)
+        try:
+            return bytes(memoryview(buffer)[: decompress_into(body, buffer)])
+        except cramjam.DecompressionError as error:
+            if "write whole buffer" not in str(error):
+                raise _Damaged(str(error)) from error
+        if size >= limit:
+            raise _TooLarge
+        size = min(limit, 4 * size)
+
+
 _DECOMPRESSORS: Final[Mapping[str, Decompress]] = {
     "gzip": _gzip,
     "zlib": _zlib,
     "deflate": _zlib,  # RFC 9110 names the zlib format so
     "zstd": _zstd,
+    "snappy": _snappy,
+    "x-snappy-framed": _snappy,
+    "lz4": _lz4,
 }

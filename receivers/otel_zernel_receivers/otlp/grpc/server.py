@@ -34,7 +34,7 @@ from otel_zernel_receivers.otlp.config import GrpcConfig
 from otel_zernel_receivers.otlp.intake import OtlpIntake, in_thread_if_large, unused
 
 TRANSPORT: Final = "grpc"
-COMPRESSIONS: Final = ("gzip", "deflate", "zstd")
+COMPRESSIONS: Final = ("gzip", "deflate", "zstd", "snappy")
 
 
 class ExportMethod:
