@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_zernel.config.migration import hint, hints, keys_without_effect
+from otel_zernel.config.migration import hint, texts
 from otel_zernel.config.schema import SECTIONS
 from otel_zernel.registry import KINDS, Registry
 from tests.core.cli.running import command
@@ -34,6 +34,8 @@ service:
     traces: {receivers: [otlp], processors: [batch], exporters: [otlp]}
     metrics: {receivers: [otlp, hostmetrics], processors: [batch], exporters: [prometheus]}
 """
+
+TEXTS = {**texts("otelcol.yaml"), **texts("without_effect.yaml")}
 
 
 def test_every_unknown_name_of_a_typical_configuration_has_a_hint(tmp_path: Path) -> None:
@@ -66,7 +68,7 @@ def test_both_names_of_a_processor_have_the_same_hint() -> None:
 
 def test_no_text_is_for_something_that_exists_here() -> None:
     registry = Registry.installed()
-    for pattern in [*hints(), *keys_without_effect()]:
+    for pattern in TEXTS:
         kind, *rest = pattern.split("::")
         assert rest or kind not in SECTIONS
         if kind in KINDS and len(rest) == 1:
@@ -77,9 +79,7 @@ def test_no_text_is_for_something_that_exists_here() -> None:
             assert len(rest) > 2 or rest[1] not in fields, pattern
 
 
-@pytest.mark.parametrize(
-    ("pattern", "text"), [*hints().items(), *keys_without_effect().items()], ids=lambda value: value[:60]
-)
+@pytest.mark.parametrize(("pattern", "text"), TEXTS.items(), ids=lambda value: value[:60])
 def test_a_text_is_the_end_of_a_sentence(pattern: str, text: str) -> None:
     assert pattern
     assert text[0].islower() or text.startswith(("Go's", "Kubernetes", "StatsD", "Graphite"))
