@@ -15,6 +15,7 @@ PROMETHEUS_3_NATIVE = (
     f"{DELIMITED};escaping=allow-utf-8;q=0.6,application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,"
     "text/plain;version=1.0.0;escaping=allow-utf-8;q=0.3,text/plain;version=0.0.4;q=0.2,*/*;q=0.1"
 )
+PROMETHEUS_3_16_NATIVE = PROMETHEUS_3_NATIVE.replace(f"{DELIMITED};escaping=allow-utf-8", DELIMITED)
 PROMETHEUS_2 = (
     "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,"
     "text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
@@ -37,6 +38,8 @@ PROMETHEUS_3 = (
         (PROMETHEUS_3, Format(openmetrics=True, utf8=True)),
         (PROMETHEUS_2_NATIVE, PROTOBUF),
         (PROMETHEUS_3_NATIVE, Format(protobuf=True, utf8=True)),
+        (PROMETHEUS_3_16_NATIVE, Format(protobuf=True, utf8=True)),
+        (PROMETHEUS_3_16_NATIVE.replace("delimited", "delimited;escaping=underscores"), PROTOBUF),
         (f"{DELIMITED};q=0.4,{PROMETHEUS_2}", OPENMETRICS),
         (f"{DELIMITED};q=0", TEXT),
         ("application/vnd.google.protobuf", TEXT),
