@@ -21,7 +21,7 @@ def lack_of_effect(path: Path) -> str | None:
 @cache
 def texts(file: str) -> Mapping[str, str]:
     """The texts of one of the files by their patterns. Read at the first mistake only."""
-    table: dict[str, str] = read_yaml((files(__package__) / file).read_text("utf-8"), file).value
+    table: dict[str, str] = read_yaml((files("otel_zernel.config.migration") / file).read_text("utf-8"), file).value
     return table
 
 
