@@ -135,9 +135,12 @@ def test_wandb_has_the_summary_in_an_offline_run_with_the_id_of_the_job(python: 
 def test_a_job_without_a_run_or_without_the_package_is_one_sentence(tmp_path: Path) -> None:
     with running({}, tmp_path) as pid:
         assert [line for line in sent(job_of(pid)) if "its environment has none of WANDB_RUN_ID" not in line] == []
-    with running({"MLFLOW_RUN_ID": "1", "PYTHONHOME": ""}, tmp_path, "/usr/bin/python3") as pid:
+    with running({"MLFLOW_RUN_ID": "1"}, tmp_path, "/usr/bin/python3") as pid:
         (sentence,) = sent(job_of(pid))
         assert sentence == "Cannot write into the run 1 of MLflow: ModuleNotFoundError: No module named 'mlflow'"
+    with running({"WANDB_RUN_ID": "1", "WANDB_MODE": "disabled"}, tmp_path, "/usr/bin/python3") as pid:
+        (sentence,) = sent(job_of(pid))
+        assert sentence == "Cannot write into the run 1 of Weights & Biases: WANDB_MODE is disabled"
     (sentence,) = sent(job_of(pid))
     assert f"process PID not found (pid={pid})" in sentence
 

@@ -16,10 +16,13 @@ Numbers = Mapping[str, float]
 
 
 def _to_wandb(run_id: str, numbers: Numbers, texts: Texts) -> None:
+    mode = os.environ.get("WANDB_MODE", "online")
+    if mode == "disabled":
+        sys.exit("WANDB_MODE is disabled")
     import wandb
 
     # The job goes on to write into the run: in the mode `shared`, this process is only a further source of it.
-    offline = os.environ.get("WANDB_MODE", "online") not in ("online", "shared")
+    offline = mode not in ("online", "shared")
     shared: dict[str, Any] = {} if offline else {"mode": "shared", "x_primary": False, "x_update_finish_state": False}
     # The summary alone: wandb would also send the command line, the machine, and the installed packages.
     own = {"disable_code": True, "disable_git": True, "x_disable_machine_info": True, "x_disable_meta": True}
