@@ -52,7 +52,7 @@ def test_after_kills_every_acknowledged_point_arrives(
         f"{len(set(delivered) - acknowledged)} delivered without an acknowledgement, "
         f"{delivered.total() - len(delivered)} duplicates"
     )
-    assert sum(lane.under_load for lane in all_lanes) >= kills / 3, "many kills hit a collector under load"
+    assert sum(lane.under_load for lane in all_lanes) >= kills / 4, "many kills hit a collector under load"
     assert len(acknowledged) >= 10 * kills
     assert not acknowledged - set(delivered)
 
