@@ -1,12 +1,18 @@
 """The batch processor."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Final
+
+from opentelemetry.metrics import Counter
 
 from otel_zernel.batch import ALL_SIGNALS, SIGNALS, STABLE_SIGNALS, Batch, Signal, split_batch
 from otel_zernel.component import Context, Processor
 from otel_zernel.errors import DecodeError
 from otel_zernel_processors.batch.config import BatchConfig
+from otel_zernel_processors.batch.declared import SEND_SIZE, SIZE_TRIGGER, TIMEOUT_TRIGGER
 
+_SIZES: Final = [10, 25, 50, 75, 100, 250, 500, 750, *range(1000, 10_001, 1000), 20_000, 30_000, 50_000, 100_000]
+"""The bounds of the OpenTelemetry Collector's histogram of sizes."""
 _TICKS = 4  # looks within a timeout, so that a batch waits at most a quarter longer
 _SHORTEST_TICK = 0.01
 
@@ -46,6 +52,12 @@ class BatchProcessor(Processor):
         self.items_at_once = 0 if config.send_batch_max_size else None
         """To join is fast; to split, it parses."""
         self.interval = None if self._at_once else max(config.timeout / _TICKS, _SHORTEST_TICK)
+        meter, self._attributes = context.meter, {"processor": context.id}
+        self._sizes = meter.create_histogram(
+            SEND_SIZE.name, SEND_SIZE.unit, SEND_SIZE.description, explicit_bucket_boundaries_advisory=_SIZES
+        )
+        self._by_size = meter.create_counter(*SIZE_TRIGGER.counter)
+        self._by_timeout = meter.create_counter(*TIMEOUT_TRIGGER.counter)
 
     @property
     def reads(self) -> Collection[Signal]:
@@ -62,14 +74,14 @@ class BatchProcessor(Processor):
             pending = self._pending[signal]
             pending.add(part, self.context.clock.monotonic())
             if self._at_once or pending.items >= self.config.send_batch_size:
-                yield from self._send(signal, complete_only=not self._at_once)
+                yield from self._send(signal, self._by_size, complete_only=not self._at_once)
 
     def tick(self, now_ns: int) -> Iterator[Batch]:
         """The batches that have waited for the timeout."""
         now = self.context.clock.monotonic()
         for signal, pending in self._pending.items():
             if pending.items and now - pending.since >= self.config.timeout:
-                yield from self._send(signal)
+                yield from self._send(signal, self._by_timeout)
 
     def flush(self) -> Iterable[Batch]:
         """Everything that still waits."""
@@ -77,8 +89,18 @@ class BatchProcessor(Processor):
             if pending.items:
                 yield from self._send(signal)
 
-    def _send(self, signal: Signal, complete_only: bool = False) -> Iterator[Batch]:
-        """Sends what waits. With `complete_only`, a rest that is smaller than `send_batch_size` goes on waiting."""
+    def _send(self, signal: Signal, trigger: Counter | None = None, complete_only: bool = False) -> Iterator[Batch]:
+        """Sends what waits, and counts the `trigger`.
+
+        With `complete_only`, a rest that is smaller than `send_batch_size` goes on waiting.
+        """
+        if trigger:
+            trigger.add(1, self._attributes)
+        for batch in self._taken(signal, complete_only):
+            self._sizes.record(batch.item_count, self._attributes)
+            yield batch
+
+    def _taken(self, signal: Signal, complete_only: bool) -> Iterator[Batch]:
         pending, now = self._pending[signal], self.context.clock.monotonic()
         joined = self._joined(signal, pending.take())
         if not self.config.send_batch_max_size:

@@ -8,13 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from pydantic import ValidationError
 
 from otel_zernel.batch import Batch
 from otel_zernel.testing import Dropped, FakeClock, make_context
 from otel_zernel_processors.batch import BatchProcessor
 from tests.core.parts import batch_of, values_of
-from tests.otlp import logs, profiles
+from tests.otlp import logs, metrics_in, profiles
 
 
 def processor(clock: FakeClock | None = None, **options: Any) -> BatchProcessor:
@@ -155,3 +157,22 @@ def test_profiles_pass_as_they_are() -> None:
     (passed,) = one.process(batch)
     assert (passed.signals, passed.profiles) == (("profiles",), batch.profiles)
     assert sent(one.flush()) == [[1.0]]
+
+
+def test_sizes_and_triggers_are_counted_under_the_names_of_the_opentelemetry_collector() -> None:
+    clock, reader = FakeClock(), InMemoryMetricReader()
+    context = make_context("processors", "batch", clock=clock, meter=MeterProvider([reader]).get_meter("test"))
+    batching = BatchProcessor(BatchProcessor.Config(send_batch_size=10), context)
+    assert len(list(batching.process(batch_of(*range(12))))) == 1
+    assert list(batching.process(batch_of(1.0))) == []
+    clock.advance(0.3)
+    assert len(list(batching.tick(clock.time_ns()))) == 1
+    data = reader.get_metrics_data()
+    assert data
+    by_name = {metric.name: metric.data.data_points[0] for metric in metrics_in(data)}
+    sizes: Any = by_name["otelcol_processor_batch_batch_send_size"]
+    assert (sizes.count, sizes.sum, sizes.attributes) == (2, 13, {"processor": "batch"})
+    counters: list[Any] = [
+        by_name[f"otelcol_processor_batch_{name}_trigger_send"] for name in ("batch_size", "timeout")
+    ]
+    assert [counter.value for counter in counters] == [1, 1]
