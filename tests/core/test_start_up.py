@@ -7,14 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.collectors import ROOT
+
 HEAVY = [
     *("encodings.idna", "grpc", "httpx", "numpy", "opentelemetry.sdk", "passlib", "psutil", "pyarrow", "re2", "torch"),
-    *("otel_zernel_libraries.gpu_names.dcgm", "uvicorn", "websockets"),
+    *("otel_zernel_libraries.gpu_names.dcgm", "uvicorn", "websockets", "numpy.ma", "numpy.random", "scipy"),
 ]
 PROGRAM = f"""
 import json, logging, os, sys
 
 def loaded():
+    sys.stdout.flush()
     print(json.dumps([name for name in {[*HEAVY, "pydantic"]} if name in sys.modules]), flush=True)
 
 class StopWhenReady(logging.Handler):
@@ -83,3 +86,24 @@ def test_csv_and_percentiles_need_no_numpy_until_the_collector_is_ready(tmp_path
     processors = "processors: {percentiles: {}}\nservice: {pipelines: {metrics: {processors: [percentiles]}}}"
     text = config("prometheus: {endpoint: 'localhost:0'}", SILENT, receivers)
     assert heavy_modules("run", "--config", text, "--config", f"yaml:{processors}") == set()
+
+
+def test_the_causes_of_a_job_need_numpy_alone() -> None:
+    """numpy.ma and numpy.random take 5 MB of an agent. NumPy imports numpy.ma for its medians and percentiles."""
+    replay = "receivers: {otlp_json_file: {speed: 0, timestamps: recorded}}\nexporters: {debug: {verbosity: basic}}"
+    silent = f"yaml:{replay}\nservice: {{{SILENT}}}"
+    # a program that stops when it is ready has no causes yet
+    program = PROGRAM.replace("addHandler(StopWhenReady())", "setLevel(logging.INFO)")
+    command = [sys.executable, "-c", program, "run", "--exit-when-done"]
+    options = ["--config", "examples/replay.yaml", "--config", silent]
+    done = subprocess.run([*command, *options], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    assert "each 40.0 ms step" in done.stderr  # there are causes
+    assert set(json.loads(done.stdout.splitlines()[-1])) == {"numpy", "pydantic"}
+
+
+def test_ebpf_needs_numpy_alone() -> None:
+    program = (
+        f"import json, sys, otel_zernel_receivers.ebpf.session\nprint(json.dumps([*{{*{HEAVY}}} & {{*sys.modules}}]))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert json.loads(done.stdout) == ["numpy"]

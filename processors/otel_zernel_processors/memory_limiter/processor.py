@@ -1,6 +1,5 @@
 """The memory limiter."""
 
-import ctypes
 import gc
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -13,7 +12,7 @@ from opentelemetry.metrics import Counter
 from otel_zernel.batch import ALL_SIGNALS, Batch, Signal
 from otel_zernel.component import Context, Processor
 from otel_zernel.errors import Refused
-from otel_zernel.runtime.memory import memory_limit, resident_memory
+from otel_zernel.runtime.memory import give_back_memory, memory_limit, resident_memory
 from otel_zernel_processors.memory_limiter.config import MIB, UNLIMITED, MemoryLimiterConfig, MemoryLimits
 from otel_zernel_processors.memory_limiter.declared import ITEMS
 
@@ -25,16 +24,13 @@ def free_memory(full: bool) -> None:
     """Collects garbage and returns free memory to the kernel. Does nothing if another thread does the same.
 
     The garbage collector stops the whole process, for about 20 ms if `full`, otherwise under 1 ms. Without `full`,
-    only young objects are collected. `malloc_trim` takes about 40 ms after 500 MB were freed; other threads run
-    meanwhile. Python's own objects are mostly freed without either of them.
+    only young objects are collected. Python's own objects are mostly freed without either of them.
     """
     if not _one_at_a_time.acquire(blocking=False):
         return
     try:
         gc.collect(2 if full else 1)
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # only glibc has it
-        if trim is not None:
-            trim(0)
+        give_back_memory()
     finally:
         _one_at_a_time.release()
 

@@ -7,6 +7,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Sp
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context
+from otel_zernel.runtime.memory import give_back_memory
 from otel_zernel_processors.phases.config import PhasesConfig, ns
 from otel_zernel_processors.phases.emit.metrics import SCOPE
 from otel_zernel_processors.phases.host import Host
@@ -146,7 +147,9 @@ class Hosts:
     def _advance(self, watermark: Callable[[Host], int]) -> Iterator[Batch]:
         """The reports that are due on all hosts, in the order of time, so that the ranks of a job stay in step."""
         hosts = {host.name: host for host in self.by_name.values()}
+        has_reported = False
         for due, name in sorted((due, name) for name, host in hosts.items() for due in host.due(watermark(host))):
+            has_reported = True
             clock = hosts[name].clock
             yield from hosts[name].report(due)
             yield from self._jobs.add(self._reported(), name, clock, due, is_whole=clock.heard >= due)
@@ -154,6 +157,8 @@ class Hosts:
         for host in hosts.values():
             host.advance(watermark(host))
         yield from self._jobs.advance()
+        if has_reported:
+            give_back_memory()  # the arrays of the answers: about 10 MB for 8 ranks
 
     def _reported(self) -> list[TrainingProcess]:
         """The processes in the last reports of all hosts."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from random import Random
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ from otel_zernel_libraries.training.causes.steps import stops, uneven
 from otel_zernel_libraries.training.causes.workers import has_workers, iterators, workers
 from otel_zernel_libraries.training.device.streams import Floats, Integers
 from otel_zernel_libraries.training.ledger import Activity, Position, phase_of
+from otel_zernel_libraries.training.quantiles import quantile
 from otel_zernel_libraries.training.verdicts import FEWEST_STEPS
 
 _Find = Callable[[Job], Iterator[WhatIf]]
@@ -80,8 +82,8 @@ _BLOCKS: Final = 20
 """Neighbouring intervals are drawn together, because they are alike: there are about so many blocks."""
 _FEW_BLOCKS: Final = 1.6
 """The bounds of a few blocks are wider, about as Student's distribution is than the normal one."""
-_BOUNDS: Final = (5, 95)
-"""Percentiles of resampled steps: nine times in ten, the noise of the steps is between them."""
+_BOUNDS: Final = (0.05, 0.95)
+"""Quantiles of resampled steps: nine times in ten, the noise of the steps is between them."""
 _MODEL_OF_STEP, _MODEL_OF_GAIN = 0.03, 0.1
 """The error of the replay itself: the larger of these parts of a step and of the gain. About nine in ten of the real
 jobs of docs/causes.md have less."""
@@ -236,7 +238,8 @@ def _causes(replays: Replays, what_ifs: Sequence[tuple[WhatIf, LeftOut]]) -> lis
     means = np.array([job.a_step(column) for column in gains.T])
     blocks = min(int((~job.is_lossy).sum()), _BLOCKS)
     wider = 1.0 + _FEW_BLOCKS / max(blocks - 1, 1)
-    low, high = means + (np.percentile(_drawn(job, gains), _BOUNDS, axis=0) - means) * wider
+    drawn = _drawn(job, gains)
+    low, high = (means + (quantile(drawn, bound) - means) * wider for bound in _BOUNDS)
     certain = low / job.step
     of_model = np.where(means > 0, np.maximum(_MODEL_OF_STEP * job.step, _MODEL_OF_GAIN * means), 0.0)
     low, high = low - of_model, high + of_model + [what_if.more for what_if, _ in what_ifs]
@@ -250,7 +253,10 @@ def _causes(replays: Replays, what_ifs: Sequence[tuple[WhatIf, LeftOut]]) -> lis
 @lru_cache(maxsize=8)
 def _draws(count: int) -> Integers:
     """How often each of so many blocks is drawn: a row for each draw."""
-    return np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), size=_DRAWS)
+    drawn_bytes = Random(0).randbytes(8 * _DRAWS * count)  # noqa: S311  # numpy.random would take 3.5 MB
+    drawn = np.frombuffer(drawn_bytes, np.uint64) % np.uint64(count)
+    cells = np.arange(_DRAWS).repeat(count) * count + drawn.astype(np.int64)
+    return np.bincount(cells, minlength=_DRAWS * count).reshape(_DRAWS, count).astype(np.int64)
 
 
 def _drawn(job: Job, gains: Floats) -> Floats:

@@ -12,6 +12,7 @@ from otel_zernel_libraries.training.causes.measured import StepFlags
 from otel_zernel_libraries.training.causes.segments import OF_OTHER_CAUSES, OF_OTHER_POSITIONS
 from otel_zernel_libraries.training.device.streams import Flags, Floats
 from otel_zernel_libraries.training.ledger import Activity, Position, StepEvent
+from otel_zernel_libraries.training.quantiles import median
 from otel_zernel_libraries.training.words import POSITION_WORDS, activity_for
 
 _SURE: Final = 3.0
@@ -65,11 +66,11 @@ def _stragglers(job: Job) -> Iterator[WhatIf]:
     if own.shape[1] < _FEW:
         return
     # two ranks that are late in turns are no stragglers: each is compared with the other one
-    usual = np.tile(np.median(own, axis=0), (len(own), 1)) if len(own) > 2 else own[::-1]
+    usual = np.tile(median(own), (len(own), 1)) if len(own) > 2 else own[::-1]
     late = _late(job, own - usual)
     if not late:
         return
-    others = np.median(job.means, axis=0) if len(own) > 2 else None
+    others = median(job.means) if len(own) > 2 else None
     latest = max(late, key=late.__getitem__)
     by_moment = _excess(job, latest, others)
     moment = job.moments[int(by_moment.argmax())]

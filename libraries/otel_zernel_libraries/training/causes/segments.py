@@ -22,6 +22,7 @@ from otel_zernel_libraries.training.code_times import PlaceKey
 from otel_zernel_libraries.training.device.streams import Flags
 from otel_zernel_libraries.training.ledger import MOMENTS, Activity, Moment, Position, StepEvent
 from otel_zernel_libraries.training.library_folders import is_of_pytorch
+from otel_zernel_libraries.training.quantiles import quantile
 from otel_zernel_libraries.training.stacks import CodeLine
 from otel_zernel_libraries.training.words import POSITION_WORDS, activity_for
 
@@ -53,8 +54,8 @@ about five of the 13 that Adam calls for each parameter. With 240 parameters of 
 in place of 1.6 ms."""
 _MOST_OF_CALLS: Final = 0.85
 _MOST_OF_THEM: Final = 0.5
-_WHOLE: Final = 90
-"""An interval with less than this part of the operators of a whole one lacks some. A whole one is at this percentile:
+_WHOLE: Final = 0.9
+"""An interval with less than this part of the operators of a whole one lacks some. A whole one is at this quantile:
 probes that are off for a part of the time cut most of the others."""
 _SMALL: Final = 0.01
 """Less of a step is not worth a replay."""
@@ -238,7 +239,7 @@ def _operators(job: Job, position: Position) -> tuple[float, Flags]:
     operators = np.stack([operator.get(position, nothing) for operator in job.operators])
     seen = operators[operators > 0]
     known: Flags = (
-        operators >= _MOST_OF_THEM * np.percentile(seen, _WHOLE) if len(seen) else np.zeros_like(operators, dtype=bool)
+        operators >= _MOST_OF_THEM * quantile(seen, _WHOLE) if len(seen) else np.zeros_like(operators, dtype=bool)
     )
     return float(operators[known].sum()), known
 

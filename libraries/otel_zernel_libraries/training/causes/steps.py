@@ -13,6 +13,7 @@ from otel_zernel_libraries.training.causes.measured import StepFlags
 from otel_zernel_libraries.training.causes.segments import OF_OTHER_CAUSES, OF_OTHER_POSITIONS, THE_WORK
 from otel_zernel_libraries.training.device.streams import Flags, Floats, Integers
 from otel_zernel_libraries.training.ledger import Activity, Moment, Position, StepEvent
+from otel_zernel_libraries.training.quantiles import median
 from otel_zernel_libraries.training.words import POSITION_WORDS, activity_clause
 
 _SLOW: Final = 1.5
@@ -97,7 +98,7 @@ def uneven(job: Job) -> Iterator[WhatIf]:
     )
     steps = np.maximum(job.trained, 1)
     spent = job.spent / steps[None, :, None]
-    spent[:, job.is_lossy] = np.median(spent[:, ~job.is_lossy], axis=1, keepdims=True)  # nothing is known about these
+    spent[:, job.is_lossy] = median(spent[:, ~job.is_lossy], axis=1)[:, None]  # nothing is known about these
     growth = list(_growth(job, spent, columns))
     yield from growth
     if growth:

@@ -38,8 +38,8 @@ class ExponentialTotals:
 
     def __init__(self, layout: HdrLayout, slots: int) -> None:
         self._layout = layout
-        # Rows that no series has used take no memory.
-        self._counts = np.zeros((slots, MOST_BUCKETS), np.int64)
+        # It grows with the slots in use: of an array of 4 MB and more, NumPy uses huge pages of 2 MB.
+        self._counts = np.zeros((0, MOST_BUCKETS), np.int64)
         self._zeros = np.zeros(slots, np.int64)
         self._shift = np.zeros(slots, np.int64)
         self._first, self._last = np.full(slots, _NONE), np.full(slots, -_NONE)
@@ -52,6 +52,9 @@ class ExponentialTotals:
         if not len(step.keys):
             return
         slots, index = np.divmod(step.keys, self._layout.length)
+        if (needed := int(slots[-1]) + 1) > len(self._counts):
+            more = max(needed, min(2 * needed, len(self._zeros))) - len(self._counts)
+            self._counts = np.concatenate((self._counts, np.zeros((more, MOST_BUCKETS), np.int64)))
         scale = per_unit[slots]
         low, high = self._layout.lowest(index) / scale, self._layout.highest_equivalent(index) / scale
         present, begins, ends = _spans(slots)
@@ -88,7 +91,8 @@ class ExponentialTotals:
 
     def forget(self, slots: Ints) -> None:
         """Empties the slots."""
-        self._counts[slots], self._zeros[slots], self._shift[slots] = 0, 0, 0
+        self._counts[slots[slots < len(self._counts)]] = 0
+        self._zeros[slots], self._shift[slots] = 0, 0
         self._first[slots], self._last[slots] = _NONE, -_NONE
         self._lowest[slots], self._highest[slots] = np.inf, -np.inf
 
@@ -99,7 +103,7 @@ class ExponentialTotals:
         return ExponentialCounts(
             _FINEST - shift,
             first >> shift if length else 0,
-            self._counts[slot, :length],
+            self._counts[slot, :length] if length else np.empty(0, np.int64),
             int(self._zeros[slot]),
             float(self._lowest[slot]),
             float(self._highest[slot]),

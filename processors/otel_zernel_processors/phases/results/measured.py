@@ -22,6 +22,7 @@ from otel_zernel_libraries.training.causes import (
 from otel_zernel_libraries.training.cpu_takers import CpuTaker
 from otel_zernel_libraries.training.device.streams import Integers
 from otel_zernel_libraries.training.ledger import Position, Segment, StepEvent
+from otel_zernel_libraries.training.quantiles import median
 from otel_zernel_processors.phases.intake.inputs import InputPoint
 from otel_zernel_processors.phases.results.code import CodeHistory
 from otel_zernel_processors.phases.results.device import DeviceTimes
@@ -91,7 +92,7 @@ class _Amounts:
         times, _, amounts = np.array(self._points or [(0, 0, 0.0)], dtype=np.float64).T
         if len(times) < _RISING:
             return None
-        rises = np.diff([np.median(quarter) for quarter in np.array_split(amounts, 4)])
+        rises = np.diff([median(quarter) for quarter in np.array_split(amounts, 4)])
         is_steady = rises.min() > max(rises.mean() / 2, 0.0) and amounts[-1] - amounts[0] > _RISE
         return float(np.polyfit((times - times[0]) / 1e9, amounts, 1)[0]) if is_steady else 0.0
 
@@ -259,7 +260,7 @@ def answer_over_ranks(
 def _first_to_leave(edges: Integers) -> Integers:
     """The same meetings, at the time when the first rank left. A collective is over then: the others left it later
     since they waited for a CPU, and came later to the next one, or not. Clocks of hosts differ: by the median."""
-    clocks = np.median(edges - edges[:, :1], axis=0).astype(np.int64)
+    clocks = median(edges - edges[:, :1]).astype(np.int64)
     first: Integers = (edges - clocks).min(axis=1, keepdims=True) + clocks
     return first
 

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from otel_zernel.runtime.memory import give_back_memory
 from otel_zernel_receivers.ebpf.kernel.libbpf_calls import libbpf
 
 
@@ -150,14 +151,14 @@ class Map:
                 libbpf().check(code, f"deleting from {self.name}")
             keys = keys[count.value + (code == -errno.ENOENT) :]
 
-    def array(self, dtype: np.dtype[Any]) -> NDArray[Any]:
-        """The contents of an array with BPF_F_MMAPABLE, as numbers or structs of this type, shared with the kernel.
+    def array(self, dtype: np.dtype[Any], size: int | None = None) -> NDArray[Any]:
+        """The contents of an array with BPF_F_MMAPABLE, or its first `size` bytes, shared with the kernel.
 
-        Raises ValueError if the map's elements do not have that size.
+        They are numbers or structs of this type. Raises ValueError if the map's elements do not have that size.
         """
         if self.value_size % 8 or self.value_size % dtype.itemsize:
             raise ValueError(f"elements of {self.name} have {self.value_size} bytes, not {dtype.itemsize}")
-        size = self.max_entries * self.value_size
+        size = self.max_entries * self.value_size if size is None else size
         memory = mmap.mmap(self.fd, (size + mmap.PAGESIZE - 1) & -mmap.PAGESIZE)
         return np.frombuffer(memory, dtype, size // dtype.itemsize)
 
@@ -265,14 +266,14 @@ class Object:
     def load(self) -> None:
         """Creates the maps and has the kernel verify the programs."""
         libbpf().check(libbpf().call.bpf_object__load(self._handle), "loading the BPF programs")
-        libbpf().give_back_memory()
+        give_back_memory()  # the 10 MB that libbpf used for the kernel's types
 
     def try_to_load(self) -> bool:
         """The same, without the messages of libbpf: it calls Python for each, which a busy interpreter delays. Returns
         whether the kernel accepts the programs; else the object is of no use."""
         with libbpf().silenced():
             is_loaded = int(libbpf().call.bpf_object__load(self._handle)) >= 0
-        libbpf().give_back_memory()
+        give_back_memory()
         return is_loaded
 
     def close(self) -> None:

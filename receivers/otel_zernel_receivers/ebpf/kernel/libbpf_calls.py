@@ -99,14 +99,6 @@ class LibbpfLibrary:
             raise self.error(tried, code)
         return code
 
-    def give_back_memory(self) -> None:
-        """Frees the 10 MB that libbpf used for the kernel's types. glibc would keep them.
-
-        Other C libraries than glibc do not have the call.
-        """
-        if trim := getattr(self._libc, "malloc_trim", None):
-            trim(0)
-
     def bpf(self, command: int, attributes: bytes, tried: str) -> int:
         """Calls bpf(2). Raises BpfError."""
         number = BPF_NUMBERS[os.uname().machine]

@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import psutil
-
+from otel_zernel.runtime.memory import swap_space
 from otel_zernel_libraries.histograms.hdr import HdrLayout
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import SETTINGS
 from otel_zernel_receivers.ebpf.kernel.libbpf import Link, Object
@@ -183,7 +182,7 @@ def opened(limits: Limits, mode: Mode, variant: str, omitted: Sequence[str]) -> 
                 round(limits.long_wait * 1e9),
                 "pages_mapped" not in omitted,
                 not (bpf.programs.keys() & set(_SCHEDULER)) <= set(omitted),
-                psutil.swap_memory().total > 0,
+                bool(swap_space()),
                 round(limits.shortest_wait * 1e9),
             )
         )

@@ -24,8 +24,8 @@ SeriesKey = tuple[WatchedProcess, int, int]
 Totals = NDArray[np.uint64]
 """The calls of each slot, shape (slots,)."""
 
-_AT_ONCE = 1 << 17
-"""Counters compared at once, 0.5 MB: they fit into a core's cache, and limit the memory of a reading."""
+_AT_ONCE = 1 << 16
+"""Counters compared at once, 0.3 MB: they fit into a core's cache, and limit the memory of a reading."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class KernelSeriesTable:
         self._rows = rows
         self._free = maps["free_slots"]
         self._slots: NDArray[np.void] = maps["slots"].array(SLOT)
-        self._counters = _Counters(maps["counters"].array(np.dtype("<u4")).reshape(-1, layout.length))
+        self._counters = _Counters(maps["counters"], len(self._slots), layout)
         self._slots_read = np.zeros_like(self._slots)
         self._mark_free(reversed(range(len(self._slots))))
 
@@ -111,24 +111,26 @@ class KernelSeriesTable:
 
 
 _NOTHING = np.empty((0, 2), np.uint32)
+_FIRST_SLOTS = 32
+"""Slots whose counters are mapped from the start: 0.6 MB."""
 
 
 class _Counters:
     """The histograms of all slots. Previous values are kept only for counters that are not zero, which are few."""
 
-    def __init__(self, shared: NDArray[np.uint32]) -> None:
-        """`shared` has the shape (slots, counters)."""
-        self._shared = shared
-        self._read = [_NOTHING] * len(shared)  # for each slot: counters and their previous values, shape (n, 2)
-        self.at_once = max(_AT_ONCE // shared.shape[1], 1)
-        self._now = np.zeros((self.at_once, shared.shape[1]), np.uint32)
+    def __init__(self, shared: Map, slots: int, layout: HdrLayout) -> None:
+        self._map, self._length = shared, layout.length
+        self._shared = self._mapped(min(_FIRST_SLOTS, slots))
+        self._read = [_NOTHING] * slots  # for each slot: counters and their previous values, shape (n, 2)
+        self.at_once = max(_AT_ONCE // self._length, 1)
+        self._now = np.zeros((self.at_once, self._length), np.uint32)
         self._before = np.zeros_like(self._now)
 
     def new(self, numbers: NDArray[np.intp]) -> tuple[list[Ints], list[Ints]]:
         """The changed counters of up to `at_once` slots, and the increase of each, since the last call."""
         now, before = self._lay_out_now(numbers).ravel(), self._lay_out_before(numbers).ravel()
         at = np.flatnonzero(np.logical_or(now, before))
-        begins = np.arange(len(numbers) + 1) * self._shared.shape[1]
+        begins = np.arange(len(numbers) + 1) * self._length
         ends = np.searchsorted(at, begins)
         index, counts = at - np.repeat(begins[:-1], np.diff(ends)), now[at] - before[at]
         self._keep(numbers, _parts(np.stack((index.astype(np.uint32), now[at]), axis=1), ends))
@@ -142,13 +144,26 @@ class _Counters:
         Without clearing, more and more counters of a slot would be non-zero with each process that uses it.
         """
         for number in numbers:
-            self._shared[number] = 0
+            self._reach(number)[number] = 0
             self._read[number] = _NOTHING
 
     def _lay_out_now(self, numbers: NDArray[np.intp]) -> NDArray[np.uint32]:
         now = self._now[: len(numbers)]
-        np.take(self._shared, numbers, 0, now, mode="clip")  # other modes copy once more
+        np.take(self._reach(numbers[-1]), numbers, 0, now, mode="clip")  # other modes copy once more
         return now
+
+    def _reach(self, number: int) -> NDArray[np.uint32]:
+        """The counters of at least the slots up to a number, shape (slots, counters).
+
+        Mapped pages count as memory of the collector, and the kernel uses the first slots first.
+        """
+        if number >= len(self._shared):
+            self._shared = self._mapped(min(2 * int(number), len(self._read)))
+        return self._shared
+
+    def _mapped(self, slots: int) -> NDArray[np.uint32]:
+        counters = self._map.array(np.dtype("<u4"), slots * self._length * 4)
+        return counters.reshape(slots, self._length)
 
     def _lay_out_before(self, numbers: NDArray[np.intp]) -> NDArray[np.uint32]:
         before = self._before[: len(numbers)]

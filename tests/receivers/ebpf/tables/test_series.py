@@ -1,14 +1,19 @@
 """New calls are computed from counters that only grow and wrap around at 2^32."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from otel_zernel_receivers.ebpf.config import EbpfConfig
+from otel_zernel_receivers.ebpf.kernel.kernel_structs import SLOT
 from otel_zernel_receivers.ebpf.probes.calls import Operation
 from otel_zernel_receivers.ebpf.probes.loading import LoadedProbes
-from otel_zernel_receivers.ebpf.tables.series import SeriesReading
+from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
+from otel_zernel_receivers.ebpf.tables.series import KernelSeriesTable, SeriesReading
+from otel_zernel_receivers.ebpf.tables.tables import counted_layout
 from tests.receivers.ebpf.standin import Program, Standin
 from tests.receivers.ebpf.watching import watched_program
 
@@ -62,3 +67,40 @@ def test_more_series_than_are_compared_at_once_are_all_read(loaded: tuple[Loaded
     assert len(readings) == len({reading.process for reading in readings}) >= 100
     assert sum(reading.counts.sum() for reading in readings) == 20 * 100
     assert all((np.diff(reading.index) > 0).all() for reading in readings)
+
+
+class OwnMap:
+    """A map in the memory of this process."""
+
+    def __init__(self, size: int) -> None:
+        self._bytes = bytearray(size)
+        self.mapped = 0
+        """Bytes, of the last call of `array`."""
+
+    def array(self, dtype: np.dtype[Any], size: int | None = None) -> NDArray[Any]:
+        self.mapped = len(self._bytes) if size is None else size
+        return np.frombuffer(self._bytes, dtype, self.mapped // dtype.itemsize)
+
+    def put(self, key: None, value: bytes) -> None:
+        pass
+
+
+class OneProcess:
+    def processes(self, rows: NDArray[np.integer[Any]]) -> list[WatchedProcess]:
+        return [WatchedProcess(0, 1, 812)] * len(rows)
+
+
+def test_counters_are_mapped_as_far_as_slots_are_used() -> None:
+    """Mapped pages count as memory of the collector: those of all slots take 9.4 MB."""
+    layout, slots = counted_layout(), 512
+    maps: Any = {"free_slots": OwnMap(0), "slots": OwnMap(slots * SLOT.itemsize)}
+    maps["counters"] = OwnMap(slots * layout.length * 4)
+    kernel, counters = (maps[name].array(dtype) for name, dtype in (("slots", SLOT), ("counters", np.dtype("<u4"))))
+    rows: Any = OneProcess()
+    table = KernelSeriesTable(maps, rows, layout)
+    for number, mapped in ((0, 32), (31, 32), (32, 64), (100, 200), (3, 200), (511, slots)):
+        kernel["count"][number] += 3
+        counters[number * layout.length + 7] += 3
+        (reading,) = table.read()
+        assert (reading.index.tolist(), reading.counts.tolist()) == ([7], [3])
+        assert maps["counters"].mapped == mapped * layout.length * 4
