@@ -54,6 +54,7 @@ class Bounds:
         counts[self.position(buckets.zero_threshold)] += buckets.zero_count
         for index, count in buckets.positive.items():
             counts[self._positive_position(index, scale)] += count
+        counts[-1] += buckets.nan_count
         return list(accumulate(counts))
 
     def moved(self, bounds: "Bounds", counts: Sequence[int]) -> list[int]:

@@ -44,6 +44,8 @@ class ExponentialBuckets:
     zero_count: int = 0
     positive: Counts = field(default_factory=dict)
     negative: Counts = field(default_factory=dict)
+    nan_count: int = 0
+    """Values that are no number: they are in no bucket, as in Prometheus."""
 
     @classmethod
     def of(cls, point: ExponentialHistogramDataPoint) -> "ExponentialBuckets":
@@ -51,29 +53,33 @@ class ExponentialBuckets:
             {side.offset + i: count for i, count in enumerate(side.bucket_counts) if count}
             for side in (point.positive, point.negative)
         ]
-        return cls(point.scale, point.zero_threshold, point.zero_count, *sides)
+        buckets = cls(point.scale, point.zero_threshold, point.zero_count, *sides)
+        if math.isnan(point.sum):
+            buckets.nan_count = max(0, point.count - buckets.count)
+        return buckets
 
     @property
     def count(self) -> int:
         """The number of values."""
-        return self.zero_count + sum(self.positive.values()) + sum(self.negative.values())
+        return self.zero_count + sum(self.positive.values()) + sum(self.negative.values()) + self.nan_count
 
     def __add__(self, other: "ExponentialBuckets") -> "ExponentialBuckets":
         scale, threshold = min(self.scale, other.scale), max(self.zero_threshold, other.zero_threshold)
         left, right = self.at_scale(scale)._above(threshold), other.at_scale(scale)._above(threshold)
         sides = added(left.positive, right.positive), added(left.negative, right.negative)
-        total = ExponentialBuckets(scale, threshold, left.zero_count + right.zero_count, *sides)
+        zeros, nans = left.zero_count + right.zero_count, left.nan_count + right.nan_count
+        total = ExponentialBuckets(scale, threshold, zeros, *sides, nans)
         return total.limited_to(MOST_BUCKETS)
 
     def limited_to(self, buckets: int) -> "ExponentialBuckets":
         """The same counts at the finest scale where neither side spans more than `buckets` buckets."""
         scale, *sides = limited(self.scale, self.positive, self.negative, buckets)
-        return ExponentialBuckets(scale, self.zero_threshold, self.zero_count, *sides)
+        return ExponentialBuckets(scale, self.zero_threshold, self.zero_count, *sides, self.nan_count)
 
     def at_scale(self, scale: int) -> "ExponentialBuckets":
         """The same counts at a scale that is not finer."""
         sides = (merged(side, self.scale - scale) for side in (self.positive, self.negative))
-        return ExponentialBuckets(scale, self.zero_threshold, self.zero_count, *sides)
+        return ExponentialBuckets(scale, self.zero_threshold, self.zero_count, *sides, self.nan_count)
 
     def _above(self, threshold: float) -> "ExponentialBuckets":
         """The same counts with a threshold that is not lower."""
@@ -82,4 +88,5 @@ class ExponentialBuckets:
         (up, positive), (down, negative) = (
             above(side, self.scale, threshold) for side in (self.positive, self.negative)
         )
-        return ExponentialBuckets(self.scale, threshold, self.zero_count + up + down, positive, negative)
+        zeros = self.zero_count + up + down
+        return ExponentialBuckets(self.scale, threshold, zeros, positive, negative, self.nan_count)

@@ -11,6 +11,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from opentelemetry.proto.metrics.v1.metrics_pb2 import ExponentialHistogramDataPoint
 from prometheus_client.utils import floatToGoString
 
 from otel_zernel_libraries.histograms.exponential import Counts
@@ -203,3 +204,15 @@ def test_buckets_within_the_zero_bucket_are_added_to_it() -> None:
     assert native is not None
     assert (native.zero_threshold, native.zero_count) == (4.0, 1 + 2 + 4 + 16)
     assert (counts(native.positive), counts(native.negative)) == ({3: 8}, {4: 32})
+
+
+def test_values_that_are_no_number_are_counted_and_are_in_no_bucket() -> None:
+    point = ExponentialHistogramDataPoint(count=4, sum=math.nan)
+    point.positive.bucket_counts[:] = [3]
+    buckets = ExponentialBuckets.of(point)
+    assert (buckets.count, buckets.positive, buckets.nan_count) == (4, {0: 3}, 1)
+    total = buckets + ExponentialBuckets.of(point)
+    assert (total.count, total.at_scale(-1).limited_to(1).count) == (8, 8)
+    assert Bounds((1.0, 4.0)).totals(total) == [0, 6, 8]
+    point.sum = 5.0
+    assert ExponentialBuckets.of(point).count == 3  # without a NaN in the sum, the counts contradict each other
