@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
-from docs import commands, gpu_tables, messages, metrics
+from docs import commands, gpu_tables, messages, metrics, peers
 
 ROOT = Path(__file__).parents[1]
 MADE: Mapping[Path, Callable[[], str]] = {
     ROOT / "docs/commands.py": commands.page,
     ROOT / "docs/messages.py": messages.page,
     ROOT / "docs/metrics.py": metrics.page,
+    ROOT / "docs/peers.py": peers.page,
 }
 """The modules that make a page, which stands beside them."""
 _LEFT_OUT = frozenset({"build", "dist", "tests"})
