@@ -6,9 +6,9 @@ from typing import Any
 import psutil
 
 from otel_zernel.batch import Batch
-from otel_zernel.batch.resources import editable_holders_of, holders_of
 from otel_zernel.component import Component, Processor
 from otel_zernel_libraries.job_choice import JobChoice, names_of
+from otel_zernel_libraries.resources import editable_holders_of, holders_of
 from otel_zernel_libraries.training import semconv
 from otel_zernel_libraries.training.names import launcher_of
 from otel_zernel_libraries.training.points import scalars_of

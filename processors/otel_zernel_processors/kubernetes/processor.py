@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from otel_zernel.batch import STABLE_SIGNALS, Batch
-from otel_zernel.batch.resources import change_resources
 from otel_zernel.component import Context, Finding, Processor
 from otel_zernel_libraries.clients.kubernetes.credentials import SERVICE_ACCOUNT
+from otel_zernel_libraries.resources import change_resources
 from otel_zernel_libraries.training import semconv
 from otel_zernel_processors.kubernetes.config import KubernetesProcessorConfig
 from otel_zernel_processors.kubernetes.doctor import findings

@@ -9,8 +9,8 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel.batch import STABLE_SIGNALS, Batch
 from otel_zernel.batch.parsing import parse
-from otel_zernel.batch.resources import holders_of
 from otel_zernel_libraries.attributes.values import PlainValue, plain_value
+from otel_zernel_libraries.resources import holders_of
 from otel_zernel_processors.kubernetes.lookup import PodLookup
 from otel_zernel_processors.kubernetes.places.processes import ProcessKey
 

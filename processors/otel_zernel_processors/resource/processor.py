@@ -16,10 +16,10 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel.batch import ALL_SIGNALS, Batch
 from otel_zernel.batch.parsing import parse
-from otel_zernel.batch.resources import change_resources, editable_holders_of, holders_of
 from otel_zernel.component import Context, Logger, Processor
 from otel_zernel_libraries.attributes.actions import Act, changes_by, compiled, write
 from otel_zernel_libraries.attributes.config import AttributeAction
+from otel_zernel_libraries.resources import change_resources, editable_holders_of, holders_of
 from otel_zernel_processors.resource.config import DetectionConfig, ResourceConfig, ResourceDetectionConfig
 
 MAX_WRITTEN: Final = 1 << 20
