@@ -28,7 +28,7 @@ from otel_zernel_exporters.prometheusremotewrite.protocol import (
 )
 from otel_zernel_libraries.prometheus import Options, ResourceLabels
 from tests.exporters.prometheusremotewrite.decoding import Decoded, decoded_v1, decoded_v2
-from tests.otlp import NOW
+from tests.otlp import NOW, data, gauge, number
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=4) | st.sampled_from(
     ["le", "__name__", "job", "quantile", "ß", ""]
@@ -174,6 +174,13 @@ def test_any_batch_gives_valid_requests_of_both_versions(
         plain = with_classic_histograms(entries, custom_only=False)
         assert not any(series.is_native for series, _ in plain)
         requests(first, plain, limit)
+
+
+def test_a_request_has_at_most_10000_series() -> None:
+    translation = Translation(Options(), lambda *_: None, target_info=False, custom_buckets=False)
+    points = [number(float(series), {"series": series}) for series in range(12_006)]
+    entries = translation.entries(data(gauge("hw.power", *points)), NOW)
+    assert [len(request.entries) for request in Version2().requests(entries, 1 << 30)] == [10_000, 2_006]
 
 
 @given(message=MESSAGES)

@@ -13,6 +13,9 @@ _SAMPLE_BYTES = 2048
 """Bytes that a sample takes at most, but for histograms of more than 500 buckets. It decides how many samples of one
 series go into one request."""
 
+_MOST_ENTRIES = 10_000
+"""Series of one request. Servers recommend no more: they hold all samples of a request at once."""
+
 
 @dataclass(frozen=True, slots=True)
 class EncodedWrite:
@@ -53,12 +56,15 @@ class Encoding(ABC):
         """A table without series."""
 
     def requests(self, entries: Iterable[Entry], limit: int) -> Iterator[EncodedWrite]:
-        """The entries as requests of at most `limit` bytes each. An entry that is larger has a request of its own."""
+        """The entries as requests of at most `limit` bytes and 10,000 series each.
+
+        An entry that is larger has a request of its own.
+        """
         table, parts, taken, size = self._table, list[bytes](), list[Entry](), 0
         for entry in entries:
             known = len(table.fields)
             encoded = table.encode(entry)
-            if taken and size + len(encoded) + table.size > limit:
+            if taken and (len(taken) >= _MOST_ENTRIES or size + len(encoded) + table.size > limit):
                 yield EncodedWrite(taken, b"".join((*table.fields[:known], *parts)), self)
                 table, parts, taken, size = self.new_table(), [], [], 0
                 encoded = table.encode(entry)
