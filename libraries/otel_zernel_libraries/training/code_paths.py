@@ -195,6 +195,12 @@ def in_clipping(stack: Sequence[CodeLine]) -> bool:
     return _is_in(stack, *_CLIPPING)
 
 
+def is_called_by_user(stack: Sequence[CodeLine]) -> bool:
+    """Whether the user's code has called it, and no package between does."""
+    tiers = [tier_of(frame) for frame in stack]
+    return Tier.USER in tiers and Tier.PACKAGE not in tiers[: tiers.index(Tier.USER)]
+
+
 def in_recomputation(stack: Sequence[CodeLine]) -> bool:
     """Whether a backward pass runs a part of the forward pass again, for a checkpoint of activations."""
     return _is_in(_called_in_backward(stack), _CHECKPOINTS)

@@ -336,6 +336,11 @@ _ADVICE: Final = (
         lambda case: _at(*_BESIDE, doing=_WORKS, causes=_OWN)(case) and not case.facts.has_loader,
     ),
     Advice(
+        "Look at gradients (norms, checks for NaN) every few steps only. To clip them, "
+        "`torch.nn.utils.clip_grad_norm_` runs a few operators for all of them.",
+        _at(Position.CLIP, doing=frozenset({Activity.OPERATOR}), causes=_OWN),
+    ),
+    Advice(
         "Do it every few steps: metrics, logging and `gc.collect()` need not follow every step.",
         lambda case: (
             _at(*_AFTER, doing=_WORKS, causes=_OWN)(case) and (case.facts.has_loader or case.position not in _BESIDE)

@@ -17,7 +17,7 @@ from otel_zernel_libraries.training.causes.cause import CauseName, Evidence
 from otel_zernel_libraries.training.causes.facts import FUSED_OPTIMIZERS, PASSES, TORCH_OPTIMIZERS, UNPACKING
 from otel_zernel_libraries.training.causes.job import FOR_CPU, ON_CPU, Job, WhatIf
 from otel_zernel_libraries.training.causes.replays import LeftOut
-from otel_zernel_libraries.training.code_paths import in_anomaly_mode, in_clipping, is_of_hook
+from otel_zernel_libraries.training.code_paths import in_anomaly_mode, in_clipping, is_called_by_user, is_of_hook
 from otel_zernel_libraries.training.code_times import PlaceKey
 from otel_zernel_libraries.training.device.streams import Flags
 from otel_zernel_libraries.training.ledger import MOMENTS, Activity, Moment, Position, StepEvent
@@ -129,7 +129,10 @@ def _together(job: Job) -> list[list[int]]:
                 activity = Activity.PYTHON
             elif _of_calls(job, at):
                 activity = Activity.OPERATOR
-            elif position is Position.BACKWARD and activity in ON_CPU and _of_operators_in_hooks(job, activity):
+            elif activity in ON_CPU and (
+                (position is Position.BACKWARD and _of_operators_in_hooks(job, activity))
+                or (position is Position.CLIP and _of_checks(job))
+            ):
                 activity = Activity.PYTHON
             by_cause.setdefault((position, activity), []).append(at)
     return list(by_cause.values())
@@ -200,6 +203,8 @@ def _part(job: Job, moment: Moment, at: int) -> float:
         return of_calls
     if position is Position.BACKWARD and (of_hooks := _of_operators_in_hooks(job, activity)):
         return of_hooks
+    if position is Position.CLIP and activity is Activity.OPERATOR:
+        return _of_checks(job)
     if activity in THE_WORK:
         return 0.0
     if activity is Activity.LOCK and any(rank.facts.is_crowded for rank in job.ranks):
@@ -248,6 +253,14 @@ def _of_clipping(job: Job) -> float:
     """The part, 0 to 1, of the computing between the passes and the optimizer in which PyTorch clips gradients, by the
     stacks: that is the work itself. Its operators are not counted."""
     return _of_stacks(job, Position.CLIP, ON_CPU, in_clipping)
+
+
+def _of_checks(job: Job) -> float:
+    """The part, 0 to 1, of the operators between the passes and the optimizer that the user's own code calls, by the
+    stacks: it looks at gradients, or clips them one by one."""
+    return _of_stacks(
+        job, Position.CLIP, {Activity.OPERATOR}, lambda lines: is_called_by_user(lines) and not in_clipping(lines)
+    )
 
 
 def _called_by_pytorch(job: Job, position: Position) -> float:

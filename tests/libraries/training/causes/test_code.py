@@ -331,6 +331,34 @@ def test_clipping_by_pytorch_is_the_work_itself_and_what_the_program_does_beside
     assert gains == ([] if share == 1.0 else [pytest.approx(0.010 * (1 - share), rel=0.05)])
 
 
+@pytest.mark.parametrize(
+    ("inner", "is_own"),
+    [
+        ((), True),
+        (("torch/_tensor.py", "Tensor.norm"), True),
+        (("torch/nn/utils/clip_grad.py", "clip_grad_norm_"), False),
+        (("deepspeed/runtime/utils.py", "clip_grad_norm_"), False),
+    ],
+)
+def test_operators_on_gradients_that_the_program_calls_are_no_work_and_those_of_libraries_are(
+    inner: tuple[str, str] | tuple[()], is_own: bool
+) -> None:
+    called = (CodeLine(f"{PACKAGES}/{inner[0]}", inner[1], 70),) if inner else ()
+    plan = Plan((*HEALTHY, Part(Position.CLIP, Activity.OPERATOR, 0.010), Part(Position.CLIP, Activity.PYTHON, 0.004)))
+    stacks = [
+        PlacedStack(seconds, activity, (*called, line(9, "check_gradients"), line(73), MAIN), Position.CLIP)
+        for activity, seconds in ((Activity.OPERATOR, 0.010), (Activity.PYTHON, 0.004))
+    ]
+    causes = answered(plan, stacks)
+    if is_own:
+        (cause,) = causes
+        assert (cause.position, cause.gain) == (Position.CLIP, pytest.approx(0.014, rel=0.05))
+        assert cause.advice[0].startswith("Look at gradients (norms, checks for NaN) every few steps only.")
+        assert cause.code[0] == "train.py:9 check_gradients"
+    else:
+        assert not any(cause.activity is Activity.OPERATOR for cause in causes)
+
+
 @pytest.mark.parametrize("share", [1.0, 0.5, 0.0])
 def test_native_code_that_a_function_of_pytorch_has_called_in_a_pass_is_the_work_itself(share: float) -> None:
     lstm = CodeLine(f"{PACKAGES}/torch/nn/modules/rnn.py", "LSTM.forward", 1123)
