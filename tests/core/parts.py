@@ -129,6 +129,7 @@ class Ticker(Processor):
 
 class SinkConfig(RemoteExporterConfig):
     fails: int = 0
+    endpoint: str = ""
 
 
 class Sink(Exporter):

@@ -21,7 +21,7 @@ from otel_zernel.errors import Correctable, DecodeError, Permanent, Retryable, U
 from otel_zernel.health import Outage
 from otel_zernel.repeated import RepeatedByKey, more
 from otel_zernel.runtime.threads import run_in_thread
-from otel_zernel.text import spoken_duration
+from otel_zernel.text import shown_url, spoken_duration
 
 LONGEST_PAUSE = 5.0
 """Seconds without a settled batch after which a busy exporter counts as stuck."""
@@ -390,8 +390,9 @@ class Sender:
                 self._attempts.add(attempt)
                 await self._exporter.export(batch)
         except TimeoutError as error:
-            limit = f"no answer within {self._timeout:g} s" if self._timeout else "the exporter timed out"
-            raise Retryable(str(error) or limit) from error
+            url = shown_url(str(getattr(self._exporter.config, "endpoint", "")))
+            limit = f"no answer{url and f' from {url}'} within the timeout of {self._timeout:g} s"
+            raise Retryable(str(error) or (limit if self._timeout else "the exporter timed out")) from error
         except (Retryable, Permanent):
             raise
         except (Exception, asyncio.CancelledError) as error:  # an exporter's bug costs this batch, not the consumer

@@ -183,6 +183,16 @@ async def test_without_a_queue_send_returns_whether_the_batch_was_delivered() ->
         assert counted("otelcol_exporter_queue_capacity") == 0
 
 
+async def test_an_attempt_without_an_answer_names_the_server_and_the_timeout(caplog: pytest.LogCaptureFixture) -> None:
+    url = "http://user:secret@backend:4317/in?key=1"
+    retry = {"enabled": False}
+    async with delivering(timeout="1ms", endpoint=url, retry_on_failure=retry) as (delivery, sink, _):
+        sink.gate = asyncio.Event()
+        delivery.queue.put(batch_of(1.0))
+        await until(lambda: "no answer" in caplog.text)
+    assert "no answer from http://backend:4317/in?[REDACTED] within the timeout of 0.001 s" in caplog.text
+
+
 async def test_a_cancelled_send_without_a_queue_is_counted_as_lost() -> None:
     async with delivering(sending_queue={"enabled": False}) as (delivery, sink, counted):
         sink.gate = asyncio.Event()
