@@ -89,6 +89,7 @@ METRICS = by_name(
     _gauge("otelcol_exporter_queue_capacity", "{batches}", "The most that may wait.", _EXPORTER, _REMOTE),
     QUEUE_BYTES,
     QUEUE_AGE,
+    _gauge("otelcol_exporter_in_flight_requests", "{request}", "Taken from the queue, not ended.", _EXPORTER, _REMOTE),
     DROPPED_ITEMS,
     RECEIVER_RESTARTS,
     own("otelcol_process_uptime", "s", "Time since the collector started.", when="always"),

@@ -1,7 +1,7 @@
 """The collector's own metrics. They have the names of the OpenTelemetry Collector, and use the OpenTelemetry SDK."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -114,13 +114,14 @@ class ProcessorMetrics(NamedTuple):
 class ExporterMetrics(NamedTuple):
     """Items that one exporter sent, failed to send, and failed to enqueue.
 
-    `watch_queue` adds the exporter's queue to the queue gauges, and returns the function that removes it.
+    `watch_queue` adds the exporter's queue and its requests in flight to the gauges, and returns the function that
+    removes them.
     """
 
     sent: ItemCounter
     send_failed: ItemCounter
     enqueue_failed: ItemCounter
-    watch_queue: Callable[[MeasuredQueue], Callable[[], None]]
+    watch_queue: Callable[[MeasuredQueue, Collection[object]], Callable[[], None]]
 
 
 @dataclass(slots=True)
@@ -152,6 +153,7 @@ class Instruments:
         self._queue_capacity = self._gauge("otelcol_exporter_queue_capacity")
         self._queue_bytes = self._gauge(QUEUE_BYTES.name, "By")
         self._queue_age = self._gauge(QUEUE_AGE.name, "s")
+        self._in_flight = self._gauge("otelcol_exporter_in_flight_requests", "{request}")
 
     def dropper(self, kind: str, component: str) -> Callable[[int, str], None]:
         """The function `drop(count, reason)` of one component."""
@@ -179,12 +181,13 @@ class Instruments:
     def exporter(self, exporter: str) -> ExporterMetrics:
         attributes = {"exporter": exporter}
 
-        def watch_queue(queue: MeasuredQueue) -> Callable[[], None]:
+        def watch_queue(queue: MeasuredQueue, in_flight: Collection[object]) -> Callable[[], None]:
             removals = [
                 self._queue_size.add(lambda: queue.size, attributes),
                 self._queue_capacity.add(lambda: queue.capacity, attributes),
                 self._queue_bytes.add(lambda: queue.bytes, attributes),
                 self._queue_age.add(lambda: queue.oldest_age, attributes),
+                self._in_flight.add(lambda: len(in_flight), attributes),
             ]
 
             def remove_all() -> None:

@@ -29,8 +29,6 @@ def _text(table: Mapping[str, str], path: Path) -> str | None:
     names = [str(part) for part in path]
     if len(names) > 1 and names[0] != "service":
         names[1] = names[1].partition("/")[0]  # the type of the id
-    return next((text for pattern, text in table.items() if _matches(pattern.split("::"), names)), None)
-
-
-def _matches(pattern: list[str], names: list[str]) -> bool:
-    return len(pattern) == len(names) and all(map(fnmatchcase, names, pattern))
+    patterns = ((pattern.split("::"), text) for pattern, text in table.items())
+    matching = (text for parts, text in patterns if len(parts) == len(names) and all(map(fnmatchcase, names, parts)))
+    return next(matching, None)

@@ -78,7 +78,7 @@ class Delivery:
                 self.queue = await open_durable(self.exporter.context, self._config, self._max_bytes)
             self._stack.push_async_callback(self.queue.close)
             if not self.direct:
-                self._stack.callback(self._metrics.watch_queue(self.queue))
+                self._stack.callback(self._metrics.watch_queue(self.queue, self.consumers.in_flight))
             context = self.exporter.context
             self._stack.callback(context.health.show_queue(context.id, self.queue))
             self._stack.push_async_exit(self.exporter)  # left even if it cannot start: it may have opened something

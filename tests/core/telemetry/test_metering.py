@@ -92,9 +92,11 @@ async def test_the_queue_of_a_removed_exporter_vanishes_from_the_page() -> None:
     async with Metering(SystemClock()) as metering:
         await metering.start(settings(port))
         remove: Callable[[], None] = (
-            metering.measuring(settings(port)).instruments.exporter("gone").watch_queue(Queue())
+            metering.measuring(settings(port)).instruments.exporter("gone").watch_queue(Queue(), ["request"])
         )
-        assert 'otelcol_exporter_queue_size{exporter="gone"} 3' in await page(port)
+        text = await page(port)
+        assert 'otelcol_exporter_queue_size{exporter="gone"} 3' in text
+        assert 'otelcol_exporter_in_flight_requests{exporter="gone"} 1' in text
         remove()
         assert "gone" not in await page(port)
 
