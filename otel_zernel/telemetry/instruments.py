@@ -175,6 +175,8 @@ class Instruments:
 
     def processor(self, processor: str, pipeline: str) -> ProcessorMetrics:
         attributes = {"processor": processor, "pipeline": pipeline}
+        if (signal := pipeline.partition("/")[0]) in SIGNALS:  # a pipeline of another id carries all signals
+            attributes["otel.signal"] = signal
         names = ("otelcol_processor_incoming_items", "otelcol_processor_outgoing_items")
         return ProcessorMetrics(*(self._total(name, "{items}", attributes).add for name in names))
 

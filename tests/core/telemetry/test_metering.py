@@ -84,6 +84,20 @@ async def test_an_address_that_cannot_be_resolved_is_an_error() -> None:
             await metering.start(wanted)
 
 
+async def test_the_items_of_a_pipeline_of_one_signal_say_which_one() -> None:
+    port = free_port()
+    async with Metering(SystemClock()) as metering:
+        await metering.start(settings(port))
+        instruments = metering.measuring(settings(port)).instruments
+        instruments.processor("batch", "traces/steps").incoming(3)
+        instruments.processor("batch", "gpu").incoming(2)
+        text = await page(port)
+    assert sorted(line for line in text.splitlines() if line.startswith("otelcol_processor_incoming_items")) == [
+        'otelcol_processor_incoming_items{otel_signal="traces",pipeline="traces/steps",processor="batch"} 3',
+        'otelcol_processor_incoming_items{pipeline="gpu",processor="batch"} 2',
+    ]
+
+
 async def test_the_queue_of_a_removed_exporter_vanishes_from_the_page() -> None:
     class Queue:
         size, capacity, bytes, oldest_age = 3, 10, 0, 0.0
