@@ -1,4 +1,4 @@
-"""The memory of this process: how much it uses, how much it may use, and what it gives back.
+"""The memory of this process: how much it uses, and how much it may use.
 
 The limit is that of its control groups (v1 and v2), or that of the machine.
 """
@@ -23,18 +23,6 @@ def resident_memory(statm: Path = Path("/proc/self/statm")) -> int:
         return int(psutil.Process().memory_info().rss)
 
 
-def give_back_memory() -> None:
-    """Returns freed memory to the kernel. glibc keeps what is below memory in use, in the heap of each thread.
-
-    It takes 1 to 2 ms in a collector of 100 MB, and about 40 ms after 500 MB were freed; other threads run meanwhile.
-    Other C libraries than glibc do not have the call.
-    """
-    import ctypes  # `--help` does not need it
-
-    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
-        trim(0)
-
-
 def memory_limit(root: Path = Path("/")) -> int | None:
     """Bytes: the least limit of this process's control group and of all its parents, at most the physical memory.
 
@@ -48,18 +36,9 @@ def memory_limit(root: Path = Path("/")) -> int | None:
 
 def physical_memory(root: Path = Path("/")) -> int | None:
     """The bytes of memory of this machine. None if they cannot be read."""
-    return _of_machine("MemTotal", root)
-
-
-def swap_space(root: Path = Path("/")) -> int | None:
-    """The bytes of swap of this machine. None if they cannot be read."""
-    return _of_machine("SwapTotal", root)
-
-
-def _of_machine(wanted: str, root: Path) -> int | None:
     for line in _lines(root / "proc/meminfo"):
         name, _, value = line.partition(":")
-        if name == wanted:
+        if name == "MemTotal":
             number = value.removesuffix("kB").strip()
             return int(number) * 1024 if number.isdecimal() else None
     return None

@@ -12,7 +12,8 @@ from opentelemetry.metrics import Counter
 from otel_zernel.batch import ALL_SIGNALS, Batch, Signal
 from otel_zernel.component import Context, Processor
 from otel_zernel.errors import Refused
-from otel_zernel.runtime.memory import give_back_memory, memory_limit, resident_memory
+from otel_zernel.runtime.memory import memory_limit, resident_memory
+from otel_zernel_libraries.freed_memory import give_back_memory
 from otel_zernel_processors.memory_limiter.config import MIB, UNLIMITED, MemoryLimiterConfig, MemoryLimits
 from otel_zernel_processors.memory_limiter.declared import ITEMS
 

@@ -1,17 +1,10 @@
 """The memory limit is the least one that the kernel enforces on this process."""
 
-import platform
 from pathlib import Path
 
 import pytest
 
-from otel_zernel.runtime.memory import (
-    give_back_memory,
-    memory_limit,
-    physical_memory,
-    resident_memory,
-    swap_space,
-)
+from otel_zernel.runtime.memory import memory_limit, physical_memory
 
 GIB = 1 << 30
 V2 = "41 23 0:38 / /sys/fs/cgroup rw,relatime - cgroup2 cgroup2 rw\n"
@@ -89,19 +82,3 @@ def test_this_machine_has_a_limit() -> None:
     assert limit
     assert physical
     assert limit <= physical
-
-
-def test_swap_is_known_where_the_machine_says_it(tmp_path: Path) -> None:
-    assert swap_space(machine(tmp_path, "", "", {})) is None
-    (tmp_path / "proc/meminfo").write_text("SwapCached:     8 kB\nSwapTotal:       16 kB\n")
-    assert swap_space(tmp_path) == 16 * 1024
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc keeps freed memory, and gives it back")
-def test_freed_memory_below_memory_in_use_is_given_back() -> None:
-    blocks = [bytearray(b"x" * 100_000) for _ in range(500)]
-    kept = blocks[-1]
-    blocks.clear()
-    before = resident_memory()
-    give_back_memory()
-    assert before - resident_memory() > 20_000_000, len(kept)

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otel_zernel.runtime.memory import give_back_memory
+from otel_zernel_libraries.freed_memory import give_back_memory
 from otel_zernel_receivers.ebpf.kernel.libbpf_calls import libbpf
 
 

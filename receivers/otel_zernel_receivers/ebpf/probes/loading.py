@@ -5,11 +5,11 @@ Each mode is tried on a function of the collector itself.
 
 import errno
 import platform
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from otel_zernel.runtime.memory import swap_space
 from otel_zernel_libraries.histograms.hdr import HdrLayout
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import SETTINGS
 from otel_zernel_receivers.ebpf.kernel.libbpf import Link, Object
@@ -155,6 +155,10 @@ def _has(variant: str, program: str) -> bool:
     return program != "sched_switch_old" or variant == "classic"
 
 
+def _has_swap() -> bool:
+    return re.search(rb"^SwapTotal: +0 kB$", Path("/proc/meminfo").read_bytes(), re.MULTILINE) is None
+
+
 def verified(limits: Limits, mode: Mode, variant: str, omitted: Sequence[str]) -> Object:
     """The object without some of its programs, verified by the kernel. Raises BpfError, NotLoaded if it is refused."""
     bpf = opened(limits, mode, variant, omitted)
@@ -182,7 +186,7 @@ def opened(limits: Limits, mode: Mode, variant: str, omitted: Sequence[str]) -> 
                 round(limits.long_wait * 1e9),
                 "pages_mapped" not in omitted,
                 not (bpf.programs.keys() & set(_SCHEDULER)) <= set(omitted),
-                bool(swap_space()),
+                _has_swap(),
                 round(limits.shortest_wait * 1e9),
             )
         )
