@@ -98,7 +98,8 @@ def version_of(peer: Peer) -> str:
     """The version that the tests start, or who decides."""
     if not peer.version:
         return "of the system"
-    (version,) = set(re.findall(peer.version, (_TESTS / peer.starter).read_text("utf-8")))
+    versions: set[str] = set(re.findall(peer.version, (_TESTS / peer.starter).read_text("utf-8")))
+    (version,) = versions
     return version.replace('", "', ", ")
 
 

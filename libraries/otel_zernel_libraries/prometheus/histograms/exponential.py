@@ -44,7 +44,7 @@ class ExponentialBuckets:
     zero_count: int = 0
     positive: Counts = field(default_factory=dict)
     negative: Counts = field(default_factory=dict)
-    nan_count: int = 0
+    nan_count: int = field(default=0, kw_only=True)
     """Values that are no number: they are in no bucket, as in Prometheus."""
 
     @classmethod
@@ -68,18 +68,18 @@ class ExponentialBuckets:
         left, right = self.at_scale(scale)._above(threshold), other.at_scale(scale)._above(threshold)
         sides = added(left.positive, right.positive), added(left.negative, right.negative)
         zeros, nans = left.zero_count + right.zero_count, left.nan_count + right.nan_count
-        total = ExponentialBuckets(scale, threshold, zeros, *sides, nans)
+        total = ExponentialBuckets(scale, threshold, zeros, *sides, nan_count=nans)
         return total.limited_to(MOST_BUCKETS)
 
     def limited_to(self, buckets: int) -> "ExponentialBuckets":
         """The same counts at the finest scale where neither side spans more than `buckets` buckets."""
         scale, *sides = limited(self.scale, self.positive, self.negative, buckets)
-        return ExponentialBuckets(scale, self.zero_threshold, self.zero_count, *sides, self.nan_count)
+        return ExponentialBuckets(scale, self.zero_threshold, self.zero_count, *sides, nan_count=self.nan_count)
 
     def at_scale(self, scale: int) -> "ExponentialBuckets":
         """The same counts at a scale that is not finer."""
         sides = (merged(side, self.scale - scale) for side in (self.positive, self.negative))
-        return ExponentialBuckets(scale, self.zero_threshold, self.zero_count, *sides, self.nan_count)
+        return ExponentialBuckets(scale, self.zero_threshold, self.zero_count, *sides, nan_count=self.nan_count)
 
     def _above(self, threshold: float) -> "ExponentialBuckets":
         """The same counts with a threshold that is not lower."""
@@ -89,4 +89,4 @@ class ExponentialBuckets:
             above(side, self.scale, threshold) for side in (self.positive, self.negative)
         )
         zeros = self.zero_count + up + down
-        return ExponentialBuckets(self.scale, threshold, zeros, positive, negative, self.nan_count)
+        return ExponentialBuckets(self.scale, threshold, zeros, positive, negative, nan_count=self.nan_count)
