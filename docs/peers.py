@@ -39,7 +39,11 @@ PEERS: Final = (
         "interop/kafka/broker.py",
         r'_VERSION: Final = "(.*)"',
         "peers",
-        ("exporters/kafka/test_apache_kafka.py", "receivers/kafka/test_apache_kafka.py"),
+        (
+            "exporters/kafka/test_apache_kafka.py",
+            "receivers/kafka/test_apache_kafka.py",
+            "interop/kafka/test_brokers.py",
+        ),
     ),
     Peer(
         "Prometheus 3",

@@ -1,4 +1,7 @@
-"""The exporter and the receiver with real brokers: Apache Kafka, Tansu, and the one in KAFKA_BOOTSTRAP."""
+"""The exporter and the receiver with real brokers: Apache Kafka, and the one in KAFKA_BOOTSTRAP.
+
+Tansu plays a broker behind proxies, which end TLS and ask for credentials.
+"""
 
 import asyncio
 import importlib.util
@@ -39,12 +42,12 @@ def tansu_program() -> Path:
 
 
 @contextmanager
-def tansu(folder: Path, advertised: int = 0, *options: str) -> Iterator[str]:
-    """The address of a running broker. Clients are sent to the port `advertised`, or to the broker's own."""
+def tansu(folder: Path, advertised: int) -> Iterator[str]:
+    """The address of a running broker. Clients are sent to the port `advertised`."""
     program = tansu_program()
     port = free_port()
-    urls = [f"tcp://127.0.0.1:{port}", f"tcp://127.0.0.1:{advertised or port}"]
-    command = [str(program), "broker", "--listener-url", urls[0], "--advertised-listener-url", urls[1], *options]
+    urls = [f"tcp://127.0.0.1:{port}", f"tcp://127.0.0.1:{advertised}"]
+    command = [str(program), "broker", "--listener-url", urls[0], "--advertised-listener-url", urls[1]]
     with (folder / "tansu.log").open("wb") as log:
         running = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
         try:
@@ -62,13 +65,10 @@ CONVERSATIONS: dict[str, Callable[[], Conversation]] = {
 }
 
 
-@pytest.fixture(params=["kafka", "tansu", "KAFKA_BOOTSTRAP"])
-def brokers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[str]]:
+@pytest.fixture(params=["kafka", "KAFKA_BOOTSTRAP"])
+def brokers(request: pytest.FixtureRequest) -> Iterator[list[str]]:
     if request.param == "kafka":
         yield request.getfixturevalue("kafka").brokers
-    elif request.param == "tansu":
-        with tansu(tmp_path) as address:
-            yield [address]
     elif address := os.environ.get("KAFKA_BOOTSTRAP", ""):
         yield address.split(",")
     else:
