@@ -39,7 +39,7 @@ _TIMES_P90: Final = 10.0
 _PATIENCE: Final = 10.0
 """How late a job is, at least, before it hangs, if nothing proves that it can not go on."""
 _PATIENCE_WITH_PROOF: Final = 3.0
-"""The same if other ranks wait for one that is dead, or that has got no data since it is late."""
+"""The same if other ranks wait for one that is dead, or that gets no data; or if all of them get none from a store."""
 _FOR_OTHERS: Final = 60.0
 """The same if the rank that the others wait for waits itself for objects from elsewhere, or is at its end."""
 _LONG: Final = 100.0
@@ -217,13 +217,14 @@ def _judge_blocked(rank: Rank, loop: ThreadNow, threads: Sequence[ThreadNow], ch
     if loop.activity is Activity.CHILD and not any(child.threads for child in children):
         return moves  # nothing is known about the child
     least = _STILL_IN_TRANSFER if loop.activity in _TRANSFERS else _STILL
-    if rank.signs.waits_for < (_PATIENCE if serves else least):
+    lost = "" if helped or has_ended or not serves else _lost_work(children, joins=joins)
+    if rank.signs.waits_for < (_PATIENCE if serves and not lost else least):
         return moves
     if has_ended:
         thread = _busy_thread(loop, threads)
         detail = f"its program is at its end, and waits for {_doing(thread) if thread else 'its threads'}"
         return _Judged(rank, _State.SERVES, None, thread or loop, detail, is_helped=helped)
-    if serves and (lost := _lost_work(children, joins=joins)) and not helped:
+    if lost:
         return _Judged(rank, _State.BLOCKED, None, loop, lost, is_certain=True)
     if serves:
         return _Judged(rank, _State.SERVES, None, loop, loop.detail)
@@ -458,6 +459,8 @@ def _patience(judged: _Judged, *, starts: bool, others_wait: bool) -> float:
         return _LONG
     if operation in _BEGINNINGS:
         return _LONG
+    if judged.state is _State.WAITS and thread and thread.activity is Activity.SOCKET:  # for the store of the job
+        return _PATIENCE_WITH_PROOF if thread.seconds >= _STILL_IN_TRANSFER else _PATIENCE
     if judged.state is not _State.BLOCKED or not (others_wait or starts):
         return _PATIENCE
     is_still = thread and (keeps_gil or thread.activity not in _TRANSFERS or (starts and others_wait))

@@ -117,6 +117,18 @@ def test_ranks_that_all_wait_in_one_collective_hang_without_a_guilty_one() -> No
     assert roles(hang_of([waiting(0, silent=16), waiting(1, silent=16)], 2)) == {0: "waiting", 1: "waiting"}
 
 
+def test_ranks_that_all_get_nothing_from_their_store_hang_3_s_after_they_are_late() -> None:
+    new_group = CodeLine(C10D, "new_group", 5000)
+
+    def waits(silent: float, seconds: float) -> list[Rank]:
+        return [rank(number, thread("socket", new_group, seconds=seconds), silent=silent) for number in range(2)]
+
+    assert hang_of(waits(7.9, 7.9), 2) is None
+    assert roles(hang_of(waits(8.1, 8.1), 2)) == {0: "waiting", 1: "waiting"}
+    assert hang_of(waits(8.1, 1.0), 2) is None
+    assert hang_of([waits(8.1, 8.1)[0], waiting(1, silent=8.1)], 2) is None
+
+
 def test_ranks_of_which_nothing_is_known_may_be_alive() -> None:
     assert hang_of([waiting(0, silent=600), waiting(2, silent=600)], 3) is None
     hang = hang_of([waiting(0, silent=610), waiting(2, silent=610)], 3)
