@@ -280,8 +280,8 @@ def _lost_work(children: Sequence[ChildNow], *, joins: bool) -> str:
     idle = [child for child in makers if child.is_dead or child.is_stopped]
     if idle:
         return f"its child {_end_of(idle[0])}" if len(idle) == len(makers) else ""
-    pool = [main.lines for main in mains if main and frames.is_in_pool(main.lines)]
-    is_lost = joins and pool and all(map(frames.waits_in_pool, pool))
+    pool = [main for main in mains if main and frames.is_in_pool(main.lines)]
+    is_lost = joins and pool and all(frames.waits_in_pool(main.lines) and main.seconds >= _STILL for main in pool)
     return "the result of a pool whose processes have no work: one that was killed can have had it" if is_lost else ""
 
 

@@ -459,6 +459,8 @@ def test_a_pool_whose_processes_have_no_work_gives_no_result() -> None:
     assert roles(hang) == {0: "waiting", 1: "missing"}
     assert hang.ranks[0].detail.startswith("the result of a pool whose processes have no work")
     assert hang_of([waiting(0), rank(1, waits, handler, children=pool(GETS_WORK, LOAD))], 2) is None
+    between = [replace(each, threads=(replace(each.threads[0], seconds=0.1),)) for each in pool(GETS_WORK)]
+    assert hang_of([waiting(0), rank(1, waits, handler, children=between)], 2) is None  # between two pieces of work
 
 
 def test_a_queue_of_a_dead_child_gives_nothing() -> None:
