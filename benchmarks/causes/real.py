@@ -51,6 +51,7 @@ REAL: Final[Mapping[str, Planted]] = {
     "log sent after the step": Planted(_SEGMENT, Position.AFTER_STEP, "another thread"),
     "database after the step": Planted(_SEGMENT, Position.AFTER_STEP, "every few steps"),
     "norms of gradients": Planted(_SEGMENT, Position.CLIP, "every few steps"),
+    "gradients checked for NaN": Planted(_SEGMENT, Position.CLIP, "every few steps"),
     "write every 20 steps": Planted(_PERIODIC, Position.AFTER_STEP, "less often"),
     "Python every 25 steps": Planted(_PERIODIC, Position.AFTER_STEP, "less often", steps=200),
     "checkpoint every 20 steps": Planted((CauseName.CHECKPOINT,), Position.CHECKPOINT, "background"),

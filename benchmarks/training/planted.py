@@ -223,6 +223,12 @@ def norms(training: Training) -> None:
         [parameter.grad.norm().item() for parameter in training.model.parameters()]
 
 
+def check(training: Training) -> None:
+    """Looks for numbers that are not finite, in one gradient after the other."""
+    for _ in range(40):
+        assert not any(torch.isnan(parameter.grad).any() for parameter in training.model.parameters())
+
+
 def multiply(times: int, *training: Training) -> None:
     """Runs operators."""
     values = torch.ones(512, 512)
@@ -323,6 +329,7 @@ CAUSES: Mapping[str, Callable[[], Change]] = {
     "log sent after the step": lambda: {"after_step": collector_of(0.012)},
     "database after the step": lambda: {"after_step": database()},
     "norms of gradients": lambda: {"before_step": norms},
+    "gradients checked for NaN": lambda: {"before_step": check},
     "write every 20 steps": lambda: {"after_step": every(20, partial(write_and_sync, 64 << 20))},
     "Python every 25 steps": lambda: {"after_step": every(25, partial(count_words, 0.2))},
     "checkpoint every 20 steps": lambda: {"after_step": every(20, save)},

@@ -146,9 +146,9 @@ def waits_for_python(stack: Sequence[CodeLine]) -> bool:
 
 def takes_one_by_one(stack: Sequence[CodeLine]) -> bool:
     """Whether a DataLoader takes samples that are ready, one by one, or joins them into a batch: without code of the
-    user's."""
+    user's, or of a package that makes them."""
     fetch = next((at for at, frame in enumerate(stack) if path_in_library(frame) in _ONE_BY_ONE), None)
-    return fetch is not None and all(tier_of(frame) is not Tier.USER for frame in stack[:fetch])
+    return fetch is not None and all(tier_of(frame) <= Tier.CORE for frame in stack[:fetch])
 
 
 def in_anomaly_mode(stack: Sequence[CodeLine]) -> bool:

@@ -294,7 +294,10 @@ COLLATE = CodeLine(f"{PACKAGES}/torch/utils/data/_utils/collate.py", "default_co
 LOADER = CodeLine(f"{PACKAGES}/torch/utils/data/dataloader.py", "_BaseDataLoaderIter.__next__", 701)
 
 
-@pytest.mark.parametrize("inner", [(COLLATE,), (line(12, "Images.__getitem__"),)])
+ROWS = CodeLine(f"{PACKAGES}/datasets/arrow_dataset.py", "Dataset.__getitems__", 2880)
+
+
+@pytest.mark.parametrize("inner", [(COLLATE,), (line(12, "Images.__getitem__"),), (ROWS,)])
 def test_a_loader_that_takes_ready_samples_one_by_one_is_told_from_one_whose_samples_take_time(
     inner: tuple[CodeLine, ...],
 ) -> None:
@@ -305,6 +308,7 @@ def test_a_loader_that_takes_ready_samples_one_by_one_is_told_from_one_whose_sam
     is_ready = inner == (COLLATE,)
     assert cause.advice[0].startswith("Take a whole batch at once: ") is is_ready
     assert any(one.text.startswith("The DataLoader takes samples one by one") for one in cause.evidence) is is_ready
+    assert any("single rows of a table" in advice for advice in cause.advice) is (inner == (ROWS,))
 
 
 def test_a_forward_pass_that_a_checkpoint_runs_again_is_no_hook() -> None:
