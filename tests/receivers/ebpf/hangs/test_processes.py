@@ -105,16 +105,7 @@ def test_the_files_of_pytorch_are_those_beside_its_mapped_library(tmp_path: Path
 
 @pytest.mark.parametrize("minor", MINORS)
 def test_the_thread_that_holds_the_gil_in_c_is_named(minor: int, tmp_path: Path) -> None:
-    assert_holds_gil(python_of(minor), tmp_path)
-
-
-@pytest.mark.soak
-def test_the_thread_that_holds_the_gil_on_musl_is_named(tmp_path: Path) -> None:
-    assert_holds_gil(python_on_musl(), tmp_path)
-
-
-def assert_holds_gil(python: str, folder: Path) -> None:
-    with running("gil", folder, python=python) as program:
+    with running("gil", tmp_path, python=python_of(minor)) as program:
         main = program.main(lambda main: main.detail == "sleeps and holds the GIL")
         assert main.lines[0].function == "gil"
 
