@@ -4,7 +4,7 @@ Needs root and PyTorch, and takes eight minutes. The cost for the job is measure
 
 - Around each sample: `sampled_parts` compares short parts of steps with a sample and without. It has the least noise.
 - By pairs: the job trains short blocks of steps, alternately with the sampler and without it, and which one comes first
-  alternates, too. CPU time of the training thread includes the clock's interrupts and the walks. The layers fit into
+  alternates, too. CPU time of the training thread includes the clock's interrupts and the walks. Each layer fits into
   the second cache of a CPU, because what other programs take of a larger one is noise. So is what a hypervisor takes:
   a step that needs `OUTLIER` more than the usual one of its block does not count, with the sampler or without it.
 - By pairs at a higher rate, divided: the cost of a sample is larger than the noise, but its code is in the caches.
@@ -39,7 +39,7 @@ ResultT = TypeVar("ResultT")
 SAMPLED_S = 120.0
 """Seconds in which samples are compared with the times between them."""
 PAIRS, FAST_PAIRS = 200, 50
-BLOCK = (256, 192, 22, 16)
+BLOCK = (256, 272, 22, 16)
 """Width, batch, steps of a block, and layers: about 30 ms a step."""
 SETTLING = 2
 """Steps at the beginning of a block that do not count, because caches are cold."""
