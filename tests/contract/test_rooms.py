@@ -42,7 +42,16 @@ HOUSES: dict[str, list[set[str]]] = {
         {"training"},
         {"histograms", "files"},
         {"conditions", "arrays", "protobuf", "job_choice", "recordings", "command_options", "output_files"},
-        {"job_environment", "pid_namespace", "repeated_fields", "resources", "zstd", "extras", "__init__"},
+        {
+            "job_environment",
+            "freed_memory",
+            "pid_namespace",
+            "repeated_fields",
+            "resources",
+            "zstd",
+            "extras",
+            "__init__",
+        },
     ],
     "otel_zernel_libraries.store": [
         {"opening"},
