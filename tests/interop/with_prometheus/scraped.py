@@ -10,7 +10,8 @@ from typing import Any
 import httpx
 
 from otel_zernel.batch import Batch
-from otel_zernel.testing import Downstream, ImpatientClock, make_context, until
+from otel_zernel.clock import SystemClock
+from otel_zernel.testing import Downstream, make_context, until
 from otel_zernel_receivers.prometheus import PrometheusReceiver
 from otel_zernel_receivers.prometheus.config import PrometheusReceiverConfig
 from tests.interop.prometheus import Prometheus
@@ -26,12 +27,12 @@ VARIES = {"scrape_duration_seconds", "scrape_series_added"}
 
 @asynccontextmanager
 async def receiving(receiver: dict[str, Any] | None = None, *jobs: dict[str, Any]) -> AsyncIterator[Downstream]:
-    """A running receiver, which scrapes every 50 ms."""
+    """A running receiver."""
     config = PrometheusReceiverConfig.model_validate(
         {"config": {"global": {"scrape_interval": "1s"}, "scrape_configs": jobs}, **(receiver or {})}
     )
     downstream = Downstream()
-    context = make_context("receivers", "prometheus", clock=ImpatientClock())
+    context = make_context("receivers", "prometheus", clock=SystemClock())
     running = asyncio.create_task(PrometheusReceiver(config, context).run(downstream))
     try:
         yield downstream

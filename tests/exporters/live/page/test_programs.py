@@ -141,8 +141,8 @@ def test_a_job_on_the_cpu_has_its_positions_and_activities_and_no_word_of_a_gpu(
         page.health.report("receivers::nvml", "no GPUs: no driver", is_absence=True)
         with shown(tab, page, GeneratedJob(1, 0)) as opened:
             assert opened.wait(lambda: opened.texts("#times li"))[:2] == [
-                "data loading: runs Python25 %",
-                "forward pass: runs operators14 %",
+                "data loading: runs Python16 %",
+                "forward pass: runs operators29 %",
             ]
             assert "GPU" not in opened.tab.evaluate("document.querySelector('main').innerText")
 
