@@ -57,6 +57,9 @@ def test_nothing_worth_changing_is_an_answer_with_a_number() -> None:
     assert diagnosis.sentence == (
         "Nothing worth changing was found: a step would at best take 40.2 ms instead of 41.0 ms."
     )
+    assert lead_of(replace(HEALTHY, best=HEALTHY.step)) == (
+        "Nothing worth changing was found: nothing that was looked for makes the step of 41.0 ms longer."
+    )
     text = report_text(healthy_report(), Terminal(120))
     assert "Looked for: checkpoint, own code and waits." in text
     assert "Try:" not in text

@@ -103,8 +103,10 @@ def lead_of(answer: JobAnswer) -> str:
         spent = f"{amount(answer.waits)} of each {amount(answer.step)} step ({share})"
         return f"Training waits for ranks that are not seen for {spent}. Watch all ranks to know the reason."
     if not answer.causes:
-        best = f"a step would at best take {amount(answer.best)} instead of {amount(answer.step)}"
-        return f"Nothing worth changing was found: {best}."
+        best, now = amount(answer.best), amount(answer.step)
+        if best == now:
+            return f"Nothing worth changing was found: nothing that was looked for makes the step of {now} longer."
+        return f"Nothing worth changing was found: a step would at best take {best} instead of {now}."
     cause, step = answer.causes[0], answer.step
     sentence = cause_sentence(cause.cause, rank=cause.rank, activity=cause.activity, position=cause.position)
     if not cause.gain:  # it takes no time, but ends the job
