@@ -16,7 +16,7 @@ from otel_zernel_receivers.ebpf.budget.coverage import Coverage
 from otel_zernel_receivers.ebpf.emit.encoding import process_resource
 from otel_zernel_receivers.ebpf.emit.families import COLLECTIVE_DURATION, OPERATION_FAMILIES
 from otel_zernel_receivers.ebpf.emit.metrics import MetricEncoder
-from otel_zernel_receivers.ebpf.emit.points import MetricEncoding, ReadingInfo
+from otel_zernel_receivers.ebpf.emit.reading_info import MetricEncoding, ReadingInfo
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import HIGHEST_NS
 from otel_zernel_receivers.ebpf.probes.calls import Operation
 from otel_zernel_receivers.ebpf.probes.cost import ProbeCost

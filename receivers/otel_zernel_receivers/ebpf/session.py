@@ -12,7 +12,7 @@ from otel_zernel_receivers.ebpf.budget.step_sample import StepSample
 from otel_zernel_receivers.ebpf.config import EbpfConfig, StacksConfig
 from otel_zernel_receivers.ebpf.emit.encoding import process_resource
 from otel_zernel_receivers.ebpf.emit.metrics import MetricEncoder
-from otel_zernel_receivers.ebpf.emit.points import MetricEncoding, ReadingInfo, period_between
+from otel_zernel_receivers.ebpf.emit.reading_info import MetricEncoding, ReadingInfo, period_between
 from otel_zernel_receivers.ebpf.emit.spans import SpanEncoder
 from otel_zernel_receivers.ebpf.emit.staleness import StalenessPoints
 from otel_zernel_receivers.ebpf.kernel.ring import Wakeup

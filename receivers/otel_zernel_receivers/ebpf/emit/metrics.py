@@ -8,7 +8,8 @@ from operator import itemgetter
 from typing import Any
 
 from otel_zernel.batch import Batch
-from otel_zernel_receivers.ebpf.emit.points import BatchPoints, MetricEncoding, ReadingInfo
+from otel_zernel_receivers.ebpf.emit.points import BatchPoints
+from otel_zernel_receivers.ebpf.emit.reading_info import MetricEncoding, ReadingInfo
 from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
 from otel_zernel_receivers.ebpf.tables.tables import TableReadings
 

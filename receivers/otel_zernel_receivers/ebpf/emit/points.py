@@ -1,8 +1,7 @@
 """The points of a reading, by resource and metric."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
 from functools import cache, lru_cache
 
 from otel_zernel.batch import Batch
@@ -14,16 +13,15 @@ from otel_zernel.otlp.points import (
     encode_attributes,
     encode_number_point,
 )
-from otel_zernel_libraries.histograms.hdr import HdrLayout
-from otel_zernel_libraries.training import CpuTaker, TakerKind, semconv
-from otel_zernel_receivers.ebpf.budget.coverage import Coverage
+from otel_zernel_libraries.training import semconv
 from otel_zernel_receivers.ebpf.budget.overhead import Group
 from otel_zernel_receivers.ebpf.budget.scaling import probe_seconds
 from otel_zernel_receivers.ebpf.emit import families as f
 from otel_zernel_receivers.ebpf.emit.encoding import encode_histogram_points, encode_resources, service_resource
 from otel_zernel_receivers.ebpf.emit.ends import ProcessEnd
+from otel_zernel_receivers.ebpf.emit.reading_info import MetricEncoding, ReadingInfo
+from otel_zernel_receivers.ebpf.emit.takers import takers_of
 from otel_zernel_receivers.ebpf.probes.calls import Flag, Phase
-from otel_zernel_receivers.ebpf.probes.cost import ProbeCost
 from otel_zernel_receivers.ebpf.probes.marks import Mark
 from otel_zernel_receivers.ebpf.processes.scanner import Reason
 from otel_zernel_receivers.ebpf.processes.workers import WorkersReading
@@ -74,56 +72,11 @@ def error_type(code: int, flags: int) -> str:
     return (_NCCL if flags & Flag.NCCL else _CUDA).get(code, str(code))
 
 
-OnSeries = Callable[[int, bytes, Descriptor, bytes], None]
-"""Called for each series of a process that has a point: pid, encoded resource, metric, and the attributes as encoded
-for its points."""
-
 STATE_GROUPS = frozenset({Group.LAUNCH, Group.COPY_SYNC, Group.COLLECTIVE})
 """The probes that show in which state a thread is."""
 
-_MOST_TAKERS = 4
-"""Processes that took a CPU, of each process and reading, with their names. The rest is one point."""
-_LEAST_TAKEN = 0.01
-"""The part of the taken time from which on a process is named."""
 OWN_SERVICE = "otel-zernel"
 """The `service.name` of points that are about the receiver itself. The collector's own telemetry has the same one."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReadingInfo:
-    """The data of a reading that is not in the kernel's tables."""
-
-    number: int
-    """Of this reading since the receiver started, from 1."""
-    period: Period
-    coverage: Coverage
-    skipped: Mapping[Reason, int] = field(default_factory=dict)
-    """Items that the last scan skipped."""
-    missing_marks: Mapping[int, Collection[Mark]] = field(default_factory=dict)
-    """By pid."""
-    workers: Sequence[WorkersReading] = ()
-    ends: Sequence[ProcessEnd] = ()
-    limits: Sequence[LimitsReading] = ()
-    taker_of: Callable[[WatchedProcess, int], tuple[TakerKind, str]] = lambda *_: (TakerKind.OTHER, "")
-    """What a process is to a watched one, and the control group that limits its CPU time, by its pid."""
-    offset_ns: int = 0
-    """From CLOCK_MONOTONIC to Unix time."""
-
-
-def period_between(since_ns: int, until_ns: int) -> Period:
-    """The period of a reading (Unix time)."""
-    return Period(since_ns, until_ns)
-
-
-@dataclass(frozen=True, slots=True)
-class MetricEncoding:
-    """What the points of all readings have in common."""
-
-    layout: HdrLayout
-    cost: ProbeCost
-    on_series: OnSeries
-    resource_of: Callable[[WatchedProcess], bytes]
-    """The encoded resource of a process."""
 
 
 class BatchPoints:
@@ -236,24 +189,10 @@ class BatchPoints:
             self._add_number_of(process, f.WORKER_READ_SIZE, attributes, reading.bytes_read)
 
     def add_takers(self, reading: TakersReading) -> None:
-        """Another thread of the process is one taker, and each of the processes that took most is another."""
-        process = reading.process
-        least = _LEAST_TAKEN * (reading.own_ns + sum(reading.others_ns.values()))
-        by_taker: Counter[tuple[CpuTaker, str]] = Counter()
-        rest = 0
-        for (tgid, name), ns in reading.others_ns.items():
-            if ns < least:
-                rest += ns
-                continue
-            kind, cgroup = self._info.taker_of(process, tgid)
-            by_taker[CpuTaker(kind, name), cgroup] += ns
-        most = by_taker.most_common(_MOST_TAKERS)
-        rest += by_taker.total() - sum(ns for _, ns in most)
-        unnamed = {CpuTaker(TakerKind.SELF): reading.own_ns, CpuTaker(TakerKind.OTHER): rest}
-        for (taker, cgroup), ns in [*most, *(((taker, ""), ns) for taker, ns in unnamed.items() if ns)]:
+        for taker, cgroup, ns in takers_of(reading, self._info.taker_of):
             named = (semconv.CPU_TAKER_NAME, taker.name or None), (semconv.CPU_TAKER_CGROUP, cgroup or None)
-            attributes = of_process(process.pid, (semconv.CPU_TAKER, taker.kind), *named)
-            self._add_number_of(process, f.CPU_TAKEN, attributes, ns / 1e9)
+            attributes = of_process(reading.process.pid, (semconv.CPU_TAKER, taker.kind), *named)
+            self._add_number_of(reading.process, f.CPU_TAKEN, attributes, ns / 1e9)
 
     def add_limits(self, reading: LimitsReading) -> None:
         process, attributes, throttling = reading.process, of_process(reading.process.pid), reading.throttling

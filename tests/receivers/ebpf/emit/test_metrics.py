@@ -17,7 +17,7 @@ from otel_zernel_receivers.ebpf.budget.coverage import Coverage
 from otel_zernel_receivers.ebpf.budget.overhead import Group
 from otel_zernel_receivers.ebpf.emit.encoding import service_resource
 from otel_zernel_receivers.ebpf.emit.metrics import SERIES_PER_BATCH, MetricEncoder
-from otel_zernel_receivers.ebpf.emit.points import MetricEncoding, ReadingInfo
+from otel_zernel_receivers.ebpf.emit.reading_info import MetricEncoding, ReadingInfo
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import HIGHEST_NS
 from otel_zernel_receivers.ebpf.probes.calls import Operation, Phase
 from otel_zernel_receivers.ebpf.probes.cost import ProbeCost

@@ -19,7 +19,7 @@ from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.emit.encoding import process_resource, service_resource
 from otel_zernel_receivers.ebpf.emit.families import CPU_BURST, LAUNCH_LATENCY
 from otel_zernel_receivers.ebpf.emit.metrics import MetricEncoder
-from otel_zernel_receivers.ebpf.emit.points import MetricEncoding, ReadingInfo
+from otel_zernel_receivers.ebpf.emit.reading_info import MetricEncoding, ReadingInfo
 from otel_zernel_receivers.ebpf.emit.staleness import LINGER, MAX_LINGERING, StalenessPoints
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import HIGHEST_NS
 from otel_zernel_receivers.ebpf.probes.calls import Operation
