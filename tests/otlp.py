@@ -44,7 +44,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Sp
 from otel_zernel.batch import points
 from otel_zernel.otlp.points import Attributes, AttributeValue, key_values
 from otel_zernel.otlp.staleness import has_no_value
-from otel_zernel_libraries.training import scalars_of
+from otel_zernel_libraries.training.points import scalars_of
 
 CUMULATIVE = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
 DELTA = AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA

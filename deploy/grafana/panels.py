@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from otel_zernel_libraries.training import VERDICT_WORDS
+from otel_zernel_libraries.training.words import VERDICT_WORDS
 
 PanelKind = Literal["timeseries", "stat", "table", "traces"]
 

@@ -23,7 +23,7 @@ import yaml
 
 from docs.catalogue import ROOT
 from otel_zernel.testing import until
-from otel_zernel_libraries.training import PHASES
+from otel_zernel_libraries.training.names import PHASES
 from tests.examples.seed_data import recorded
 
 Result = TypeVar("Result")

@@ -15,9 +15,9 @@ from otel_zernel.text import one_line, printable, visible
 from otel_zernel_commands.why.rendering.as_json import Job, Report
 from otel_zernel_commands.why.terminal import Terminal
 from otel_zernel_commands.why.watch import StepBlock
-from otel_zernel_libraries.training import position_name
 from otel_zernel_libraries.training.amounts import amount, percent
 from otel_zernel_libraries.training.causes import Cause, label_of
+from otel_zernel_libraries.training.words import position_name
 
 SLOWER, UNKNOWN = 3, 4
 """The exit status if a job has become slower, and if too few steps show whether one has."""

@@ -10,9 +10,9 @@ from otel_zernel_commands.why.started_program import StartedProgram
 from otel_zernel_commands.why.terminal import Terminal
 from otel_zernel_commands.why.watch import Watching
 from otel_zernel_libraries.job_choice import JobChoice
-from otel_zernel_libraries.training import script_of
 from otel_zernel_libraries.training.amounts import percent
 from otel_zernel_libraries.training.causes import JobAnswer, label_of, lead_of
+from otel_zernel_libraries.training.programs import script_of
 from otel_zernel_libraries.training.state import SeenProcess, TrainingState
 
 _CLEAR = "\r\x1b[K"

@@ -11,11 +11,13 @@ from typing import Any, Final
 
 from otel_zernel.batch import Batch
 from otel_zernel_libraries.serving.api.answers import json_bytes
-from otel_zernel_libraries.training import PHASE_OF, PHASES, TRAINED, best_source, semconv, title_of
+from otel_zernel_libraries.training import semconv
 from otel_zernel_libraries.training.causes import CodeTime, JobAnswer, label_of, lead_of, ranks_seen, verdict_of
 from otel_zernel_libraries.training.durations import RecentDurations, value_of
 from otel_zernel_libraries.training.hangs import SeenHang, hang_advice, hang_sentences
+from otel_zernel_libraries.training.names import PHASES, TRAINED, best_source
 from otel_zernel_libraries.training.points import LONGEST_TEXT
+from otel_zernel_libraries.training.programs import title_of
 from otel_zernel_libraries.training.state import (
     PASSES,
     ProcessIncrease,
@@ -25,6 +27,7 @@ from otel_zernel_libraries.training.state import (
     TrainingState,
     known_sources,
 )
+from otel_zernel_libraries.training.verdicts import PHASE_OF
 
 _LASTS: Final = 1.0
 """Seconds that a column collects what arrives: the reports of many ranks come one after the other."""

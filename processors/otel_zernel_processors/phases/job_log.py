@@ -7,9 +7,10 @@ from typing import Any
 
 from otel_zernel.component import Logger
 from otel_zernel.text import printable
-from otel_zernel_libraries.training import mark_names, semconv, verdict_words
+from otel_zernel_libraries.training import semconv
 from otel_zernel_libraries.training.causes import JobAnswer, lead_of, verdict_of
 from otel_zernel_libraries.training.hangs import JobHang, hang_sentences
+from otel_zernel_libraries.training.words import mark_names, verdict_words
 from otel_zernel_processors.phases.hang_watch import HangWatch
 from otel_zernel_processors.phases.process import ProcessIdentity, TrainingProcess
 

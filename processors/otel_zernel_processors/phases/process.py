@@ -8,9 +8,10 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context
-from otel_zernel_libraries.training import ESSENTIAL_MARKS, semconv
+from otel_zernel_libraries.training import semconv
 from otel_zernel_libraries.training.causes import JobAnswer, verdict_of_rank
 from otel_zernel_libraries.training.hangs import Rank, RankSigns
+from otel_zernel_libraries.training.verdicts import ESSENTIAL_MARKS
 from otel_zernel_libraries.training.words import MARK_NAMES
 from otel_zernel_processors.phases.config import PhasesConfig, ns
 from otel_zernel_processors.phases.emit.answers import (

@@ -14,8 +14,8 @@ from otel_zernel_commands.why.findings import JobFindings, WhyReport
 from otel_zernel_commands.why.rendering import page
 from otel_zernel_commands.why.rendering.drawing import MOST_BARS, MOST_SEGMENTS
 from otel_zernel_commands.why.rendering.times import time_rows
-from otel_zernel_libraries.training import StepBar
 from otel_zernel_libraries.training.amounts import amount, percent
+from otel_zernel_libraries.training.steps import StepBar
 from tests.commands.why.chromium import Tab, browsing, require_chromium
 from tests.commands.why.recorded_runs import report
 

@@ -3,8 +3,8 @@
 import pytest
 
 from otel_zernel_commands.why.findings.reporting import start_of
-from otel_zernel_libraries.training import StepBar
 from otel_zernel_libraries.training.state import SeenProcess
+from otel_zernel_libraries.training.steps import StepBar
 
 CREATED = 1_767_225_600  # 2026-01-01T00:00:00Z
 MS = 1_000_000

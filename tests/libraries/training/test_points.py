@@ -16,7 +16,8 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 )
 
 from otel_zernel.otlp.points import AttributeValue, key_values
-from otel_zernel_libraries.training import distribution_of, numbers_of, scalars_of
+from otel_zernel_libraries.training.durations import distribution_of
+from otel_zernel_libraries.training.points import numbers_of, scalars_of
 
 
 def test_a_sum_and_a_gauge_have_numbers() -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_zernel_libraries.training import script_of
+from otel_zernel_libraries.training.programs import script_of
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from otel_zernel.otlp.points import key_values
-from otel_zernel_libraries.training import PHASES, bar_of
 from otel_zernel_libraries.training.interval_spans import (
     THREAD_KINDS,
     CollectiveSpan,
@@ -33,6 +32,7 @@ from otel_zernel_libraries.training.interval_spans import (
 )
 from otel_zernel_libraries.training.ledger import STATES, Snapshot
 from otel_zernel_libraries.training.ledger.snapshots import FRAME_POSITIONS, SAMPLED, WAITS
+from otel_zernel_libraries.training.names import PHASES
 from otel_zernel_libraries.training.span_attributes import MalformedSpan
 from otel_zernel_libraries.training.step_spans import (
     CriticalPath,
@@ -42,6 +42,7 @@ from otel_zernel_libraries.training.step_spans import (
     StepSpan,
     step_of,
 )
+from otel_zernel_libraries.training.steps import bar_of
 
 PAGE = Path(__file__).parents[3] / "docs" / "development" / "spans.md"
 AnySpan = IntervalSpan | StepSpan | MergedStepsSpan | SegmentSpan | JobStepSpan

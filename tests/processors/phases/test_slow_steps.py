@@ -7,7 +7,7 @@ import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_zernel.batch import Batch
-from otel_zernel_libraries.training import FEWEST_STEPS
+from otel_zernel_libraries.training.verdicts import FEWEST_STEPS
 from tests.processors.phases.processing import make, state
 from tests.processors.phases.training import MS, START, Loop, batch_of, gauge_batch, values_of
 

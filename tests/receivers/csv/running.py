@@ -7,7 +7,7 @@ from typing import Any
 
 from otel_zernel.component import Context
 from otel_zernel.testing import Downstream, Dropped, make_context
-from otel_zernel_libraries.training import scalars_of
+from otel_zernel_libraries.training.points import scalars_of
 from otel_zernel_receivers.csv import CsvReceiver
 from tests.otlp import rows_in
 

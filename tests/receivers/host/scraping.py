@@ -11,7 +11,7 @@ from otel_zernel.batch import Batch
 from otel_zernel.clock import Clock
 from otel_zernel.component import PartialScrape
 from otel_zernel.testing import FakeClock, make_context
-from otel_zernel_libraries.training import scalars_of
+from otel_zernel_libraries.training.points import scalars_of
 from otel_zernel_receivers.host import HostReceiver
 from otel_zernel_receivers.host.config import ScrapersConfig
 from otel_zernel_receivers.host.metrics import of_scraper

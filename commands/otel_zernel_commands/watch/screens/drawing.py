@@ -17,7 +17,7 @@ from otel_zernel_commands.watch.screens.rank_table import RankTable, rank_lines
 from otel_zernel_commands.watch.screens.verdicts import rank_name, verdict_sentences
 from otel_zernel_commands.watch.screens.watch_view import WatchView
 from otel_zernel_commands.watch.styled import StyledLine, StyledSpan, Surface, clipped
-from otel_zernel_libraries.training import PHASE_WORDS
+from otel_zernel_libraries.training.words import PHASE_WORDS
 
 State = Mapping[str, Any]
 

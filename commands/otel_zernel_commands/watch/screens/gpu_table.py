@@ -7,7 +7,7 @@ from otel_zernel_commands.watch.reading import as_number, number, objects, rows,
 from otel_zernel_commands.watch.screens import amounts
 from otel_zernel_commands.watch.screens.columns import Column, fitting, heading
 from otel_zernel_commands.watch.styled import StyledLine, StyledSpan, Surface
-from otel_zernel_libraries.training import throttle_name
+from otel_zernel_libraries.training.words import throttle_name
 
 Gpu = Mapping[str, Any]
 _BAR = 10

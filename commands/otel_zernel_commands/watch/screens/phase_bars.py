@@ -5,7 +5,8 @@ from typing import Any
 
 from otel_zernel_commands.watch.reading import as_number, table
 from otel_zernel_commands.watch.styled import StyledLine
-from otel_zernel_libraries.training import PHASE_WORDS, PHASES
+from otel_zernel_libraries.training.names import PHASES
+from otel_zernel_libraries.training.words import PHASE_WORDS
 
 _RECENT = 10
 """Steps of the timeline that the bar of a rank shows."""

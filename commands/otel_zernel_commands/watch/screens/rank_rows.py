@@ -7,7 +7,8 @@ from typing import Any
 from otel_zernel_commands.watch.reading import number, objects, rows, table, text
 from otel_zernel_commands.watch.screens.phase_bars import recent_ratios
 from otel_zernel_commands.watch.screens.watch_view import WatchView
-from otel_zernel_libraries.training import PHASES, phase_name, verdict_words
+from otel_zernel_libraries.training.names import PHASES
+from otel_zernel_libraries.training.words import phase_name, verdict_words
 
 _SILENT_MS = 10_000
 """Without data for longer than the other ranks, a rank is drawn dimmed."""

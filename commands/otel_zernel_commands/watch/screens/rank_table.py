@@ -17,7 +17,8 @@ from otel_zernel_commands.watch.screens.rank_rows import RankFields
 from otel_zernel_commands.watch.screens.verdicts import rank_name, verdict_sentences
 from otel_zernel_commands.watch.screens.watch_view import WatchView
 from otel_zernel_commands.watch.styled import StyledLine, StyledSpan, Surface
-from otel_zernel_libraries.training import PHASE_WORDS, PHASES, phase_name, verdict_words
+from otel_zernel_libraries.training.names import PHASES
+from otel_zernel_libraries.training.words import PHASE_WORDS, phase_name, verdict_words
 
 BAR = "LAST STEPS"
 _BAR_WIDTHS = (10, 32)

@@ -16,9 +16,10 @@ from otel_zernel_commands.watch.screens.phase_bars import (
 )
 from otel_zernel_commands.watch.screens.verdicts import verdict_sentences
 from otel_zernel_commands.watch.styled import StyledLine, StyledSpan, Surface, cells
-from otel_zernel_libraries.training import PHASE_WORDS, PHASES, moment_name, position_name
 from otel_zernel_libraries.training.amounts import with_units_kept
 from otel_zernel_libraries.training.ledger import Activity, Phase, phase_at
+from otel_zernel_libraries.training.names import PHASES
+from otel_zernel_libraries.training.words import PHASE_WORDS, moment_name, position_name
 
 _SMALL = 0.01
 _WHOLE = 0.95

@@ -6,7 +6,8 @@ from typing import Any
 
 from otel_zernel_commands.watch.reading import number, objects, rows, table, text
 from otel_zernel_commands.watch.screens import amounts
-from otel_zernel_libraries.training import DELAYS, PHASE_OF, mark_names, verdict_words
+from otel_zernel_libraries.training.verdicts import PHASE_OF
+from otel_zernel_libraries.training.words import DELAYS, mark_names, verdict_words
 
 
 def verdict_sentences(state: Mapping[str, Any]) -> list[tuple[str, bool]]:

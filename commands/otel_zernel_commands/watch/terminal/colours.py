@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TextIO
 
 from otel_zernel_commands.watch.styled import StyledLine, plain
-from otel_zernel_libraries.training import PHASE_WORDS
+from otel_zernel_libraries.training.words import PHASE_WORDS
 
 STYLES: Mapping[str, str] = {
     "bold": "1",

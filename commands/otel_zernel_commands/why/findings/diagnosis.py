@@ -5,18 +5,11 @@ from collections.abc import Sequence
 from otel_zernel_commands.why.findings.groups import JobGroup
 from otel_zernel_commands.why.findings.report import Diagnosis, GpuRow, PositionTime, TimeShare
 from otel_zernel_libraries.gpu_names.xids import xid_text
-from otel_zernel_libraries.training import (
-    ESSENTIAL_MARKS,
-    FEWEST_STEPS,
-    detail_name,
-    phase_name,
-    position_name,
-    throttle_name,
-    verdict_words,
-)
 from otel_zernel_libraries.training.amounts import amount, percent
 from otel_zernel_libraries.training.causes import CauseName, JobAnswer, lead_of, verdict_of
 from otel_zernel_libraries.training.hangs import age_words, hang_advice, hang_sentences
+from otel_zernel_libraries.training.verdicts import ESSENTIAL_MARKS, FEWEST_STEPS
+from otel_zernel_libraries.training.words import detail_name, phase_name, position_name, throttle_name, verdict_words
 
 _THROTTLED = 0.1
 """The share of readings with lowered clocks that is worth a sentence."""

@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 
 from otel_zernel.text import visible
 from otel_zernel_libraries.job_choice import JobChoice, names_of
-from otel_zernel_libraries.training import FEWEST_STEPS, script_of, title_of
 from otel_zernel_libraries.training.causes import JobAnswer
 from otel_zernel_libraries.training.hangs import SeenHang
+from otel_zernel_libraries.training.programs import script_of, title_of
 from otel_zernel_libraries.training.state import Entities, SeenJob, SeenProcess
+from otel_zernel_libraries.training.verdicts import FEWEST_STEPS
 
 _LONGEST_TITLE = 80
 _LOSSY = 0.25

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from otel_zernel.text import visible
 from otel_zernel_commands.why.findings.report import Diagnosis, GpuRow, JobFindings, RankRow, StepSummary, ThreadRow
 from otel_zernel_commands.why.watch import SampledProgram
-from otel_zernel_libraries.training import activity_words, script_of, verdict_words
 from otel_zernel_libraries.training.amounts import amount, percent
 from otel_zernel_libraries.training.frameworks import Framework
 from otel_zernel_libraries.training.ledger import Activity
+from otel_zernel_libraries.training.programs import script_of
+from otel_zernel_libraries.training.words import activity_words, verdict_words
 
 _MOST_THREADS = 32
 """Threads in the report. The text shows the first ones."""

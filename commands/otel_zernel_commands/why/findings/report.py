@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from otel_zernel_commands.why.watch import StepBlock
-from otel_zernel_libraries.training import StepBar
 from otel_zernel_libraries.training.causes import JobAnswer
 from otel_zernel_libraries.training.code_times import CodeTimes
 from otel_zernel_libraries.training.hangs import JobHang
+from otel_zernel_libraries.training.steps import StepBar
 
 
 @dataclass(frozen=True, slots=True)

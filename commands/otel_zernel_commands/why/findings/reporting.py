@@ -27,10 +27,12 @@ from otel_zernel_commands.why.findings.report import (
 from otel_zernel_commands.why.watch import SampledProgram, StepBlock
 from otel_zernel_libraries.job_choice import JobChoice
 from otel_zernel_libraries.job_environment import host_name
-from otel_zernel_libraries.training import PHASES, TRAINED, mark_names, semconv
+from otel_zernel_libraries.training import semconv
 from otel_zernel_libraries.training.amounts import percent
 from otel_zernel_libraries.training.ledger import Position, phase_at
+from otel_zernel_libraries.training.names import PHASES, TRAINED
 from otel_zernel_libraries.training.state import SeenGpu, SeenProcess, StepTimes, TrainingState
+from otel_zernel_libraries.training.words import mark_names
 
 
 def position_times(processes: Sequence[SeenProcess]) -> tuple[PositionTime, ...]:

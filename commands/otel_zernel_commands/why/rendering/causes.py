@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from otel_zernel_libraries.training import cause_name, moment_name, position_name
 from otel_zernel_libraries.training.amounts import amount, percent
 from otel_zernel_libraries.training.causes import Cause, CauseName, Evidence, Hidden, JobAnswer, label_of, ranks_seen
+from otel_zernel_libraries.training.words import cause_name, moment_name, position_name
 
 
 class CauseRow(NamedTuple):

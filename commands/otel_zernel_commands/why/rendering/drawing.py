@@ -7,8 +7,10 @@ from typing import Any
 from otel_zernel_commands.why.findings import JobFindings, RankRow
 from otel_zernel_commands.why.rendering.flames import flames_of
 from otel_zernel_libraries.output_files import inline_json
-from otel_zernel_libraries.training import PHASES, StepBar, detail_name, phase_name
+from otel_zernel_libraries.training.names import PHASES
 from otel_zernel_libraries.training.state import merged
+from otel_zernel_libraries.training.steps import StepBar
+from otel_zernel_libraries.training.words import detail_name, phase_name
 
 MOST_BARS = 16_000
 """Bars of all ranks of all jobs: about 1 MB."""

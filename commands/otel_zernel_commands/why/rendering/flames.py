@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from otel_zernel.text import printable
 from otel_zernel_commands.why.findings import JobFindings, RankRow
-from otel_zernel_libraries.training import PHASES, activity_words, position_name, semconv
+from otel_zernel_libraries.training import semconv
 from otel_zernel_libraries.training.causes.job import ON_CPU
 from otel_zernel_libraries.training.code_paths import (
     Tier,
@@ -24,7 +24,9 @@ from otel_zernel_libraries.training.code_paths import (
 from otel_zernel_libraries.training.code_profiles import pprof
 from otel_zernel_libraries.training.code_times import PlacedStack
 from otel_zernel_libraries.training.ledger import phase_of
+from otel_zernel_libraries.training.names import PHASES
 from otel_zernel_libraries.training.stacks import CodeLine
+from otel_zernel_libraries.training.words import activity_words, position_name
 
 _SMALLEST: Final = 0.0005
 """Smaller parts of all time are not drawn."""

@@ -23,10 +23,11 @@ from otel_zernel_commands.why.rendering.text import (
 from otel_zernel_commands.why.rendering.times import TimeRow, device_heading, device_rows, time_rows, times_heading
 from otel_zernel_commands.why.terminal import Terminal
 from otel_zernel_libraries.output_files import inline_hash
-from otel_zernel_libraries.training import PHASES, phase_name, phases_css
 from otel_zernel_libraries.training.amounts import amount, percent
 from otel_zernel_libraries.training.causes import JobAnswer
 from otel_zernel_libraries.training.hangs import hung_rank_text
+from otel_zernel_libraries.training.names import PHASES
+from otel_zernel_libraries.training.words import phase_name, phases_css
 
 _MOST_RANKS = 256
 """Ranks in the table. The JSON output has all."""

@@ -8,15 +8,11 @@ from otel_zernel_commands.why.findings import GpuRow, JobFindings, JobStart, Ran
 from otel_zernel_commands.why.rendering.causes import about_texts, cause_rows, hidden_texts
 from otel_zernel_commands.why.rendering.times import TimeRow, device_heading, device_rows, time_rows, times_heading
 from otel_zernel_commands.why.terminal import Terminal
-from otel_zernel_libraries.training import (
-    PHASE_WORDS,
-    PHASES,
-    activity_words,
-    throttle_name,
-)
 from otel_zernel_libraries.training.amounts import amount, percent, with_units_kept
 from otel_zernel_libraries.training.causes import JobAnswer
 from otel_zernel_libraries.training.hangs import JobHang, hung_rank_text
+from otel_zernel_libraries.training.names import PHASES
+from otel_zernel_libraries.training.words import PHASE_WORDS, activity_words, throttle_name
 
 _BOLD, _DIM, _HEAD = "1", "2", "1;36"
 _LONGEST_LABEL = 52

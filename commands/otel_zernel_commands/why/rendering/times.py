@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 from otel_zernel_commands.why.findings import DeviceTime, JobFindings
-from otel_zernel_libraries.training import activity_words, detail_name, moment_name, phase_name, position_name
 from otel_zernel_libraries.training.amounts import amount, percent
+from otel_zernel_libraries.training.words import activity_words, detail_name, moment_name, phase_name, position_name
 
 
 class TimeRow(NamedTuple):

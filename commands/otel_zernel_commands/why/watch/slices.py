@@ -6,10 +6,11 @@ from typing import NamedTuple
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Span
 
 from otel_zernel.batch import Batch
-from otel_zernel_libraries.training import moment_name, semconv
+from otel_zernel_libraries.training import semconv
 from otel_zernel_libraries.training.points import scalars_of
 from otel_zernel_libraries.training.span_attributes import MalformedSpan
 from otel_zernel_libraries.training.step_spans import SCOPE_NAME, MergedStepsSpan, SegmentSpan, StepSpan, step_of
+from otel_zernel_libraries.training.words import moment_name
 
 MOST_SLICES = 200_000
 """Slices of all processes: about 12 MB in a trace."""

@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from otel_zernel_libraries.serving.api.answers import cached_answer
 from otel_zernel_libraries.serving.api.routes import Route
-from otel_zernel_libraries.training import (
+from otel_zernel_libraries.training.ledger import phase_at
+from otel_zernel_libraries.training.words import (
     ACTIVITY_WORDS,
     DELAYS,
     PHASE_WORDS,
@@ -21,7 +22,6 @@ from otel_zernel_libraries.training import (
     VERDICT_WORDS,
     phases_css,
 )
-from otel_zernel_libraries.training.ledger import phase_at
 
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "

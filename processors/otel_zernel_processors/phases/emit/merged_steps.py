@@ -7,7 +7,7 @@ from typing import Final
 
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from otel_zernel_libraries.training import PHASES, TRAINED
+from otel_zernel_libraries.training.names import PHASES, TRAINED
 from otel_zernel_libraries.training.step_spans import MergedStepsSpan
 from otel_zernel_processors.phases.emit.traces import TraceCandidate, identifier
 

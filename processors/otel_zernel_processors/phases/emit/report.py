@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
-from otel_zernel_libraries.training import PHASES, semconv
+from otel_zernel_libraries.training import semconv
 from otel_zernel_libraries.training.causes import JOB_VERDICTS, VERDICTS, JobAnswer, verdict_of
 from otel_zernel_libraries.training.ledger import Moment
+from otel_zernel_libraries.training.names import PHASES
 from otel_zernel_processors.phases.emit.answers import gains
 from otel_zernel_processors.phases.emit.durations import StepDurations
 from otel_zernel_processors.phases.emit.metrics import Labels, MetricWriter, Value, state_set

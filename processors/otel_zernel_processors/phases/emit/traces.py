@@ -10,8 +10,8 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, TracesData
 
 from otel_zernel.batch import Batch
-from otel_zernel_libraries.training import PHASES
 from otel_zernel_libraries.training.ledger import Activity, Segment
+from otel_zernel_libraries.training.names import PHASES
 from otel_zernel_libraries.training.step_spans import SegmentSpan, StepSpan
 from otel_zernel_processors.phases.alignment.rank_step import RankStep
 from otel_zernel_processors.phases.config import TracesConfig, ns

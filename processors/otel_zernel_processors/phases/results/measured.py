@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from otel_zernel_libraries.training import TRAINED, semconv
+from otel_zernel_libraries.training import semconv
 from otel_zernel_libraries.training.causes import (
     Facts,
     GpuFacts,
@@ -22,6 +22,7 @@ from otel_zernel_libraries.training.causes import (
 from otel_zernel_libraries.training.cpu_takers import CpuTaker
 from otel_zernel_libraries.training.device.streams import Integers
 from otel_zernel_libraries.training.ledger import Position, Segment, StepEvent
+from otel_zernel_libraries.training.names import TRAINED
 from otel_zernel_libraries.training.quantiles import median
 from otel_zernel_processors.phases.intake.inputs import InputPoint
 from otel_zernel_processors.phases.results.code import CodeHistory

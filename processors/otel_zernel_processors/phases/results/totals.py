@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from otel_zernel_libraries.training import FEWEST_STEPS, PHASES, TRAINED
 from otel_zernel_libraries.training.ledger import Moment, StepEvent
+from otel_zernel_libraries.training.names import PHASES, TRAINED
+from otel_zernel_libraries.training.verdicts import FEWEST_STEPS
 from otel_zernel_processors.phases.scopes.attribution import segments_after
 from otel_zernel_processors.phases.scopes.timeline import ClosedStep
 from otel_zernel_processors.phases.signals.thread_states import PhaseDetail, StatePeriod

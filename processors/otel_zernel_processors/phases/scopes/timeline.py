@@ -8,7 +8,6 @@ from operator import itemgetter
 from statistics import median, median_low
 from typing import Literal
 
-from otel_zernel_libraries.training import TRAINED
 from otel_zernel_libraries.training.ledger import (
     StepEvent,
     ThreadSamples,
@@ -16,6 +15,7 @@ from otel_zernel_libraries.training.ledger import (
     read_snapshots,
     unpacked_snapshots,
 )
+from otel_zernel_libraries.training.names import TRAINED
 from otel_zernel_processors.phases.intake.inputs import PROBE_HITS, PROBE_TIME, InputPoint
 from otel_zernel_processors.phases.intake.intervals import WORK, ThreadInterval
 from otel_zernel_processors.phases.scopes.attribution import Attribution, attribute

@@ -22,8 +22,8 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from otel_zernel_libraries.training import script_of
 from otel_zernel_libraries.training.frameworks import Framework, frameworks_of, main_framework
+from otel_zernel_libraries.training.programs import script_of
 from otel_zernel_receivers.ebpf.processes.files.mappings import executable_mappings, replaced_mappings
 from otel_zernel_receivers.ebpf.processes.files.used_files import KnownFiles, UsedFile
 from otel_zernel_receivers.ebpf.processes.pid_namespace import PidNamespace

@@ -15,8 +15,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 
 from otel_zernel_libraries.histograms.amounts import MalformedAmount, NotComparable
 from otel_zernel_libraries.histograms.temporality.track import Track, amount_of
-from otel_zernel_libraries.training import distribution_of
-from otel_zernel_libraries.training.durations import Counts, HistogramPoint, RecentDurations
+from otel_zernel_libraries.training.durations import Counts, HistogramPoint, RecentDurations, distribution_of
 from otel_zernel_libraries.training.increases import DurationIncreases
 
 CUMULATIVE = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE

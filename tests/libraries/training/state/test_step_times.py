@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_zernel_libraries.histograms.hdr import HdrLayout
-from otel_zernel_libraries.training import BarSegment, StepBar
 from otel_zernel_libraries.training.state import StepBars, StepTimes, merged
 from otel_zernel_libraries.training.state.step_bars import longest_segments
+from otel_zernel_libraries.training.steps import BarSegment, StepBar
 from tests.commands.why.recorded_runs import processed
 from tests.processors.phases.training import metrics_of
 

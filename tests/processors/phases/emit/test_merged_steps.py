@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from otel_zernel_libraries.training import StepBar, bar_of
 from otel_zernel_libraries.training.step_spans import MergedStepsSpan, step_of
+from otel_zernel_libraries.training.steps import StepBar, bar_of
 from tests.processors.phases.processing import dropped, feed, make
 from tests.processors.phases.training import MS, Loop, attributes_of, batch_of, spans_of
 
