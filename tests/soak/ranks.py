@@ -2,7 +2,8 @@
 
     python ranks.py FOLDER WORKERS
 
-Makes a backward pass every 50 ms. Each worker makes a probed call every 100 ms. Ends with its input.
+Makes a backward pass every 50 ms. Each worker has PyTorch's name for workers of a DataLoader, and makes a probed call
+every 100 ms. Ends with its input.
 """
 
 import ctypes
@@ -10,8 +11,11 @@ import os
 import select
 import sys
 
+PR_SET_NAME = 15  # prctl(2)
+
 
 def work(folder: str) -> None:
+    ctypes.CDLL(None).prctl(PR_SET_NAME, b"pt_data_worker")
     torch_cpu = ctypes.CDLL(f"{folder}/libtorch_cpu.so")
     while not ended(0.1):
         torch_cpu["_ZN2at14RecordFunction3endEv"](None)
