@@ -30,6 +30,7 @@ from tests.receivers.ebpf.jobs.operator_runs import (
 from tests.receivers.ebpf.jobs.python_job import gap_of, python_job
 from tests.receivers.ebpf.standin import Standin
 from tests.receivers.ebpf.watching import Watch, attributes_of, calls, spans_of
+from tests.waiting import measured
 
 ITEM = ("cudaMemcpyAsync size=4 kind=2", "cudaStreamSynchronize")
 """The calls of `Tensor.item()` for a tensor on the GPU: c10::cuda::memcpy_and_sync."""
@@ -155,11 +156,11 @@ def test_random_numbers_before_a_pass_are_a_batch(watch: Watch, standin: Standin
 
 
 def test_autocast_begins_a_pass_before_its_first_operator(watch: Watch, standin: Standin) -> None:
-    """It casts the weights."""
+    """It casts the weights. A wait for a CPU between the operators divides the run."""
     cast = ["autocast.__enter__", "spin work=3000000", "addmm times=2", BACKWARD]
-    batch, program = ran(watch, standin, cast)
-    (run,) = operators_of(batch, program)
+    batch, program = measured(lambda: ran(watch, standin, cast), lambda result: runs_of(*result) == [Run(2)])
     assert runs_of(batch, program) == [Run(2)]
+    (run,) = operators_of(batch, program)
     (entry,), (first, _) = program.calls("autocast.__enter__"), program.calls("addmm")
     assert run.start_time_unix_nano + first["start"] - entry["end"] <= run.end_time_unix_nano
 
